@@ -1,0 +1,53 @@
+"""Every environment variable of the package, in one table."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+PREFIX = "VLLM_TPU_ASYNC_PATCH"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable: its name, default, accepted values and effect."""
+
+    name: str
+    default: str
+    values: str
+    effect: str
+
+
+TOGGLE = Variable(
+    PREFIX, "", "0, 1, strict",
+    "1: vLLM's plugin entry points apply the patch. 0: off, also for an explicit import. Unset: "
+    "only an explicit import applies it.")
+DISABLE = Variable(
+    f"{PREFIX}_DISABLE", "", "comma-separated patch names, or *",
+    "leaves single patches out")
+DEBUG = Variable(
+    f"{PREFIX}_DEBUG", "0", "0, 1",
+    "writes what happens to each patch to stderr")
+
+VARIABLES: tuple[Variable, ...] = (TOGGLE, DISABLE, DEBUG)
+
+
+def get(variable: Variable) -> str:
+    """The variable's value, stripped, or its default."""
+    return os.environ.get(variable.name, variable.default).strip()
+
+
+def switched_off() -> bool:
+    """Whether the toggle forbids the patch, however it was asked for."""
+    return get(TOGGLE) == "0"
+
+
+def disabled(name: str) -> bool:
+    """Whether the patch ``name`` is left out by the operator."""
+    listed = {part.strip() for part in get(DISABLE).split(",")}
+    return name in listed or "*" in listed
+
+
+def debug() -> bool:
+    """Whether the operator wants to see each decision on stderr."""
+    return get(DEBUG) == "1"

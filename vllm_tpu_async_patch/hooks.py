@@ -1,0 +1,136 @@
+"""When patches are applied: a hook on the import of each leaf module, any order, once.
+
+The order of imports does not matter.  A module that is already there is patched at once; one that
+is half-imported, or not there, is patched when its import ends.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from functools import partial
+from types import ModuleType
+
+from . import compat, envs, report
+from .patches import PATCHES, Change, Patch
+from .patches.record import NotYet, Unexpected
+from .report import Record
+
+_lock = threading.RLock()
+_active = False
+_hooked: set[str] = set()
+_busy: set[str] = set()
+_changes: dict[str, list[Change]] = {}
+records: dict[str, Record] = {p.name: Record(p.name, p.target) for p in PATCHES}
+
+
+def install() -> None:
+    """Apply every patch whose modules are there and hook the import of the others. Idempotent."""
+    global _active
+    with _lock:
+        _active = True
+    for patch in PATCHES:
+        _try(patch)
+        _hook(patch)
+
+
+def uninstall() -> None:
+    """Revert every change, last first; hooks that are registered already become inert.
+
+    Raises:
+        RuntimeError: another tool has replaced an attribute since; it is named, it and the
+            patch it belongs to are left in place, everything else is reverted.
+    """
+    global _active
+    stuck: list[str] = []
+    with _lock:
+        _active = False
+        for patch in reversed(PATCHES):
+            stuck += _revert(patch)
+    if stuck:
+        raise RuntimeError("not removed: " + "; ".join(stuck))
+
+
+def _revert(patch: Patch) -> list[str]:
+    record, changes = records[patch.name], _changes.get(patch.name, [])
+    overwritten = [f"{patch.name}: {c} has been replaced by something else since; remove that first"
+                   for c in changes if not c.in_effect()]
+    if overwritten:
+        return overwritten
+    for made in reversed(changes):
+        made.revert()
+    if _changes.pop(patch.name, None) is not None:
+        record.become(report.REMOVED)
+    return []
+
+
+def _hook(patch: Patch) -> None:
+    with _lock:
+        if patch.name in _hooked:
+            return
+        _hooked.add(patch.name)
+    from wrapt import register_post_import_hook
+
+    for module in patch.modules:
+        # wrapt calls the hook at once where the name is in sys.modules, be the module complete or
+        # not; only a call that comes later means that an import has ended.
+        registering = threading.Event()
+        registering.set()
+        register_post_import_hook(partial(_arrived, patch, registering), module)
+        registering.clear()
+
+
+def _arrived(patch: Patch, registering: threading.Event, module: ModuleType) -> None:
+    """A hooked import ended.  Whatever happens here, the import itself must not fail."""
+    if registering.is_set():
+        return _try(patch)
+    _try(patch, arriving=module)
+    # A module that was half-imported at an earlier attempt may be complete by now.
+    for other in PATCHES:
+        if other is not patch and records[other.name].state == report.WAITING:
+            _try(other)
+
+
+def _complete(module: ModuleType) -> bool:
+    return not getattr(module.__spec__, "_initializing", False)
+
+
+def _try(patch: Patch, arriving: ModuleType | None = None) -> None:
+    record = records[patch.name]
+    module = sys.modules.get(patch.modules[0])
+    if module is None or not (module is arriving or _complete(module)):
+        return
+    with _lock:
+        if not _active or patch.name in _busy or patch.name in _changes:
+            return
+        _busy.add(patch.name)
+    # The lock is not held while a patch runs: patches import modules, and another thread may
+    # hold that module's import lock while it waits for ours.
+    try:
+        _apply(patch, record, module)
+    except NotYet:
+        record.state = report.WAITING
+    except Unexpected as reason:
+        record.become(report.DRIFT, str(reason))
+    except Exception:
+        record.become(report.FAILED, traceback.format_exc())
+    finally:
+        with _lock:
+            _busy.discard(patch.name)
+
+
+def _apply(patch: Patch, record: Record, module: ModuleType) -> None:
+    if envs.disabled(patch.name):
+        return record.become(report.DISABLED, f"by {envs.DISABLE.name}")
+    verdict = compat.decide(compat.installed())
+    if not verdict.patches:
+        return record.become(report.REFUSED, verdict.reason)
+    patch.probe(module)
+    changes = patch.apply(module)
+    lost = [str(c) for c in changes if not c.in_effect()]
+    if lost:
+        raise RuntimeError(f"set, but not in effect when read back: {', '.join(lost)}")
+    with _lock:
+        _changes[patch.name] = changes
+    record.become(report.APPLIED)
