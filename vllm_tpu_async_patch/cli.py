@@ -20,6 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="vllm-tpu-async-patch")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("status", help="what is patched in this process").set_defaults(run=_status)
+    from .bench.cli import add_parser as add_bench
+
+    add_bench(commands)
     args = parser.parse_args(argv)
     code: int = args.run(args)
     return code

@@ -163,3 +163,23 @@ def test_an_interrupt_reaches_the_thread_that_waits():
     with pytest.raises(KeyboardInterrupt):
         future.result()
     assert future.done()
+
+
+def test_done_is_honest_where_it_can_be_known():
+    step, here = arrived(), []
+    future = StepFuture(step.receive, ready=lambda: bool(here))
+    assert not future.done() and step.trips == 0
+    here.append(True)
+    assert future.done() and step.trips == 1
+    assert future.result() is step.outcome
+
+
+def test_done_does_not_wait_where_another_worker_may_be_late():
+    step = Step()
+    future = StepFuture(step.receive, ready=lambda: True, prompt=False)
+    assert not future.done()  # being received
+    assert step.asked.wait(30)
+    step.arrived.set()
+    while not future.done():
+        pass
+    assert future.result() is step.outcome and step.trips == 1
