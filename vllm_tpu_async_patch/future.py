@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -95,8 +96,11 @@ class _Waiters(list):  # type: ignore[type-arg]
 
     def __init__(self, announced: Callable[[], None]) -> None:
         super().__init__()
-        self._announced = announced
+        # Weak, or a dropped future would live until the garbage collector finds the cycle.
+        self._announced = weakref.WeakMethod(announced)
 
     def append(self, waiter: Any) -> None:
         super().append(waiter)
-        self._announced()
+        announced = self._announced()
+        if announced is not None:
+            announced()

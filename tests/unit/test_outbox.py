@@ -117,3 +117,22 @@ def test_pushed_outputs_are_not_kept():
     assert settled(outbox)["kept"] == 0
     assert pushed[0] == (1, "a") and isinstance(pushed[1][1].error, ValueError)
     assert len(pushed) == 2
+
+
+def test_an_output_abandoned_before_it_is_resolved_is_not_kept_either():
+    outbox, slow = Outbox(0), Lazy("slow", ready=False)
+    outbox.put(1, "first", keep=True)
+    assert settled(outbox)["kept"] == 1
+    outbox.put(2, slow, keep=True)
+    assert outbox.take(1, abandoned=[2]) == "first"
+    slow.ready.set()
+    assert settled(outbox)["kept"] == 0
+
+
+def test_an_output_abandoned_before_it_is_dispatched_is_not_kept_either():
+    outbox = Outbox(0)
+    outbox.put(1, "first", keep=True)
+    # An actor call may overtake the compiled graph.
+    assert outbox.take(1, abandoned=[2]) == "first"
+    outbox.put(2, "second", keep=True)
+    assert settled(outbox)["kept"] == 0

@@ -69,13 +69,16 @@ def local_ray() -> Iterator[None]:
     """A Ray of our own on the loopback address, gone afterwards."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_CGRAPH_get_timeout", "300")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ["VLLM_PLUGINS"] = ""  # vLLM is here for its queue alone
     import ray
 
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR",
              log_to_driver=False, _node_ip_address="127.0.0.1",
-             runtime_env={"env_vars": {"PYTHONPATH": path, "VLLM_TPU_ASYNC_PATCH": "0"}})
+             runtime_env={"env_vars": {"PYTHONPATH": path, "VLLM_TPU_ASYNC_PATCH": "0",
+                                       "VLLM_PLUGINS": "", "VLLM_LOGGING_LEVEL": "ERROR"}})
     try:
         yield
     finally:

@@ -73,12 +73,13 @@ def measure(names: list[str], setting: Setting, progress: bool = True) -> dict[s
     running: dict[str, Strategy] = {}
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     try:
+        for name in names:
+            running[name] = STRATEGIES[name](setting.workers, setting.device_ms / 1e3)
         for number in range(setting.rounds):
-            for name in names:
-                # Workers of one strategy must not disturb another's: a queue reader spins.
-                running[name] = STRATEGIES[name](setting.workers, setting.device_ms / 1e3)
-                rounds[name].append(one_round(running[name], setting))
-                running.pop(name).stop()
+            for name, strategy in running.items():
+                strategy.resume()
+                rounds[name].append(one_round(strategy, setting))
+                strategy.pause()
                 if progress:
                     print(f"round {number + 1}/{setting.rounds} {name}: "
                           f"{rounds[name][-1]['ms_per_step']:.3f} ms per step", file=sys.stderr)

@@ -33,6 +33,12 @@ class Strategy:
         """Its output."""
         raise NotImplementedError
 
+    def resume(self) -> None:
+        """Begin a round."""
+
+    def pause(self) -> None:
+        """End a round: use no CPU until the next."""
+
     def stop(self) -> None:
         """End the workers."""
         for worker in self.workers:
@@ -121,24 +127,29 @@ class MessageQueues(Strategy):
     name = "mq"
 
     def start(self) -> None:
+        # The first import of vLLM takes long; not in a round.
+        self.resume()
+        self.pause()
+
+    def resume(self) -> None:
         from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 
         self.steps = MessageQueue(len(self.workers), len(self.workers))
         handle = self.steps.export_handle()
-        refs = [w.start_queue.remote(handle) for w in self.workers]
-        self.answers = MessageQueue.create_from_handle(ray.get(refs)[0], 0)
+        answers = ray.get([w.start_queue.remote(handle) for w in self.workers])[0]
+        self.answers = MessageQueue.create_from_handle(answers, 0)
         self.steps.wait_until_ready()
         self.answers.wait_until_ready()
+
+    def pause(self) -> None:
+        self.steps.enqueue(None)  # a reader that waits would spin
+        del self.steps, self.answers
 
     def send(self, step_input: tuple[Any, Any]) -> Any:
         self.steps.enqueue(step_input)
 
     def receive(self, step: Any) -> Any:
         return self.answers.dequeue()
-
-    def stop(self) -> None:
-        self.steps.enqueue(None)
-        super().stop()
 
 
 STRATEGIES: dict[str, type[Strategy]] = {

@@ -124,9 +124,7 @@ class _StepInFlight:
         self.taken = False
 
     def __del__(self) -> None:
-        if not self.taken:
-            inbox = self.steps.inbox
-            (self.steps.abandoned.append if inbox is None else inbox.abandon)(self.step)
+        self._abandon()
 
     def ready(self) -> bool:
         """Whether the output is here."""
@@ -141,12 +139,21 @@ class _StepInFlight:
         """
         started = time.monotonic()
         expected = checksum(self.step, self.requests)
-        tickets = self._tickets(expected)
-        output = self._output(started, expected)
+        try:
+            tickets = self._tickets(expected)
+            output = self._output(started, expected)
+        finally:
+            self._abandon()
         if self.aggregator is None:
             return output
         reports = [self._report(ticket) for ticket in tickets[1:]]
         return self.aggregator.aggregate([output, *reports], output_rank=0)
+
+    def _abandon(self) -> None:
+        if not self.taken:
+            self.taken = True
+            inbox = self.steps.inbox
+            (self.steps.abandoned.append if inbox is None else inbox.abandon)(self.step)
 
     def _tickets(self, expected: int | None) -> list[StepTicket]:
         refs, self.refs = self.refs, []
@@ -212,10 +219,12 @@ class _StepInFlight:
         return KVReport(report)
 
     def _failed(self, phase: str, error: Exception) -> StepFailed:
-        late = isinstance(error, TimeoutError)
-        reason = f"nothing for {_limit():g} s; {LIMIT} sets the limit" if late else str(error)
-        return StepFailed(f"step {self.step} failed in phase {phase}: {reason}. "
-                          f"{self.steps.workers.diagnose(self.step)}".rstrip())
+        reason = " ".join(str(error).split())  # Ray's are long and of many lines
+        if isinstance(error, TimeoutError):
+            reason = f"nothing for {_limit():g} s; {LIMIT} sets the limit"
+        who = self.steps.workers.diagnose(self.step)
+        return StepFailed(f"step {self.step} failed in phase {phase}: "
+                          + "; ".join(part for part in (who, reason) if part))
 
 
 class KVReport:

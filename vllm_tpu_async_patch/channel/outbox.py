@@ -44,6 +44,7 @@ class Outbox:
         self._unresolved: deque[tuple[int, Any, bool]] = deque()
         self._resolving = 0
         self._kept: OrderedDict[int, Any] = OrderedDict()
+        self._unwanted: set[int] = set()
         self._push: Callable[[int, Any], None] | None = None
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -87,6 +88,8 @@ class Outbox:
         """
         with self._changed:
             for other in abandoned:
+                if other > self._last or self._pending(other):
+                    self._unwanted.add(other)
                 self._kept.pop(other, None)
             if not self._changed.wait_for(lambda: not self._pending(step), timeout):
                 raise TimeoutError(f"step {step} is not ready on rank {self.rank} "
@@ -137,6 +140,8 @@ class Outbox:
             del resolved
 
     def _keep(self, step: int, resolved: Any) -> None:
+        if step in self._unwanted:
+            return self._unwanted.discard(step)
         self._kept[step] = resolved
         while len(self._kept) > self.limit:
             self._kept.popitem(last=False)
