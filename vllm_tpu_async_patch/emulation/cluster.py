@@ -117,8 +117,17 @@ class EmulatedCluster:
                 keeper.wait()
             keeper.stdout.close()
         if folder is not None:
-            nodes.end_members(folder)
+            nodes.end(lambda: nodes.marked(folder))
             nodes.remove(folder)
+
+    def take_charge(self, session: int) -> None:
+        """Have the processes of a session ended with the cluster, also if this process is killed.
+
+        Processes that were started with `environment` are, in general, without this.  In general
+        only: those that give themselves a title lose their environment.
+        """
+        self._keeper.stdin.write(f"{session}\n".encode())
+        self._keeper.stdin.flush()
 
     def _make_environment(self, port: int) -> dict[str, str]:
         defaults = {  # the caller's own values win

@@ -67,6 +67,12 @@ def _chips(module: ModuleType) -> None:
     )
 
 
+def _pci_devices(module: ModuleType) -> None:
+    """The tpu-info package looks for chips on the PCI bus; the platform's name comes from there."""
+    if hasattr(module, "TpuChip"):
+        _replace(module, get_local_chips=lambda: (module.TpuChip.V6E, 1))
+
+
 def _utils(module: ModuleType) -> None:
     """Devices without coordinates, memory statistics and a TPU's name."""
     import jax
@@ -240,6 +246,7 @@ def _runner(module: ModuleType) -> None:
 
 
 _PATCHES = {
+    "tpu_info.device": _pci_devices,
     "tpu_inference.tpu_info": _chips,
     "tpu_inference.utils": _utils,
     "tpu_inference.distributed.utils": _topology,

@@ -8,6 +8,7 @@ behind it for the module, and each leaves the module's own loader in place.
 import sys
 
 TARGETS = (
+    "tpu_info.device",
     "tpu_inference.tpu_info",
     "tpu_inference.utils",
     "tpu_inference.distributed.utils",
@@ -19,6 +20,8 @@ TARGETS = (
 
 class Finder:
     """First on ``sys.meta_path``; finds nothing itself, but sees each target being found."""
+
+    is_tpu_emulation = True
 
     def __init__(self):
         self._searching = set()
@@ -70,8 +73,7 @@ def _patch(module):
 
 def install():
     """Patch the targets that are there already, and the others when they come.  Idempotent."""
-    if any(type(finder).__module__.endswith(__name__.rpartition(".")[2])
-           and type(finder).__name__ == "Finder" for finder in sys.meta_path):
+    if any(getattr(finder, "is_tpu_emulation", False) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())
     for name in TARGETS:

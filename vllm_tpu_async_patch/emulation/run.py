@@ -9,9 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
-from collections.abc import Iterator
 
+from . import nodes
 from .cluster import EmulatedCluster
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +45,7 @@ def emulate(command: list[str], hosts: int = 1, device_ms: float = 0.0, record: 
             _say(f"starting {what} ...")
             with EmulatedCluster(hosts, device_ms, record, port=port) as cluster:
                 _say(f"ready in {time.monotonic() - began:.1f} s")
-                return signals.run(command, {**os.environ, **cluster.environment})
+                return signals.run(command, cluster)
         except _Interrupted as interrupted:
             return 128 + interrupted.number
 
@@ -56,7 +55,7 @@ def _say(text: str) -> None:
 
 
 class _Interrupted(BaseException):
-    """A signal came while no command was running."""
+    """A signal came before there was a command to give it to."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -64,10 +63,13 @@ class _Interrupted(BaseException):
 
 
 class _Signals:
-    """Hands the signals that end us to the command; raises `_Interrupted` while there is none."""
+    """Takes the signals that would end us: one that comes before the command ends us in an orderly
+    way, others go to the command, and once that is over we are about to end anyway."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen | None = None
+        self._command: subprocess.Popen | None = None
+        self._starting = self._over = False
+        self._pending: list[int] = []
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "_Signals":
@@ -82,47 +84,40 @@ class _Signals:
             signal.signal(number, previous)
 
     def _handle(self, number: int, frame: object) -> None:
-        if self._process is None:
+        if self._over:
+            return
+        if self._command is not None:
+            _forward(number, self._command)
+        elif self._starting:
+            self._pending.append(number)
+        else:
+            self._over = True
             raise _Interrupted(number)
-        try:
-            if number == signal.SIGINT:  # as a terminal does: to every process of the command
-                os.killpg(self._process.pid, number)
-            else:
-                self._process.send_signal(number)
-        except ProcessLookupError:
-            pass
 
-    def run(self, command: list[str], environment: dict[str, str]) -> int:
-        with self._held():
-            # Its own session: what it leaves behind can be found, and ended, as a group.
-            self._process = subprocess.Popen(command, env=environment, start_new_session=True)
+    def run(self, command: list[str], cluster: EmulatedCluster) -> int:
+        environment = {**os.environ, **cluster.environment}
+        self._starting = True
+        # Its own session: what it leaves behind can be found, and ended, as such.
+        self._command = subprocess.Popen(command, env=environment, start_new_session=True)
+        session = self._command.pid
         try:
-            code = self._process.wait()
+            cluster.take_charge(session)
+            for number in self._pending:
+                _forward(number, self._command)
+            code = self._command.wait()
         finally:
-            with self._held():
-                _end_group(self._process)
-                self._process = None
+            self._over = True
+            # Politely first.
+            if not nodes.end(lambda: nodes.in_session(session), signal.SIGTERM, GRACE):
+                nodes.end(lambda: nodes.in_session(session))
         return 128 - code if code < 0 else code
 
-    @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Signals wait meanwhile."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, self._previous)
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-
-def _end_group(process: subprocess.Popen) -> None:
-    """End what is left of the command's process group: politely, then not."""
-    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
-        deadline = time.monotonic() + patience
-        try:
-            os.killpg(process.pid, number)
-            while time.monotonic() < deadline:
-                process.poll()
-                os.killpg(process.pid, 0)
-                time.sleep(0.02)
-        except ProcessLookupError:
-            return
+def _forward(number: int, command: subprocess.Popen) -> None:
+    try:
+        if number == signal.SIGINT:  # as a terminal does: to every process of the command
+            os.killpg(command.pid, number)
+        else:
+            command.send_signal(number)
+    except ProcessLookupError:
+        pass
