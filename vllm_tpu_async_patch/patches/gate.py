@@ -67,4 +67,5 @@ GATE = Patch(
     ends="vLLM 0.18.0",
     probe=_probe,
     apply=_apply,
+    relies_on=("vllm.config.vllm:VllmConfig.__post_init__",),
 )

@@ -12,6 +12,7 @@ from .record import ABSENT, Change, Patch, Unexpected, change, own_attribute
 
 HOOK = "executors_supports_async_scheduling"
 ANSWER = "supports_async_scheduling"
+TPU_PLATFORM_MODULE = "tpu_inference.platforms.tpu_platform"
 TPU_EXECUTOR_MODULE = "tpu_inference.executors.ray_distributed_executor"
 
 
@@ -83,14 +84,15 @@ PLATFORM_HOOK = Patch(
 
 TPU_WHITELIST = Patch(
     name="tpu-whitelist",
-    modules=("tpu_inference.platforms.tpu_platform",),
-    target=f"tpu_inference.platforms.tpu_platform.TpuPlatform.{HOOK}",
+    modules=(TPU_PLATFORM_MODULE,),
+    target=f"{TPU_PLATFORM_MODULE}.TpuPlatform.{HOOK}",
     why="with TPU_MULTIHOST_BACKEND=ray the platform puts its Ray executor in place of whatever "
     "was asked for, after the gate has judged the name that was asked for",
     how="overrides the hook: lists `ray`, the executor class and its dotted name when that class "
     "supports async scheduling",
     upstream="tpu-inference #1912 (first in 0.18.0)",
     ends="tpu-inference 0.18.0",
+    relies_on=(f"{TPU_PLATFORM_MODULE}:TpuPlatform.check_and_update_config",),
     **_add_classmethod("TpuPlatform", HOOK, _tpu_list),
 )
 
