@@ -6,6 +6,12 @@ Written by ``python -m vllm_tpu_async_patch.probe --record``.
 from __future__ import annotations
 
 HASHES: dict[str, dict[str, str]] = {
+    "tpu_inference.executors.ray_distributed_executor:RayDistributedExecutor._execute_dag": {
+        "8f6890f0ddc7536d": "0.18.0",
+        "e1c9c1c6875eb053": "0.19.0",
+        "73f30c650ca709be": "0.20.0 0.21.0 0.22.1 0.23.0 0.24.0 0.25.0 0.26.0 0.27.0 0.28.0 "
+                            "0.29.0 0.30.0 0.31.0 0.32.0",
+    },
     "tpu_inference.executors.ray_distributed_executor:RayDistributedExecutor._init_executor": {
         "f186dd4acb5f150e": "0.12.0 0.13.2 0.13.3",
         "230bf7dc8b284bc9": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.1 0.23.0 0.24.0 0.25.0 0.26.0 "
@@ -17,6 +23,18 @@ HASHES: dict[str, dict[str, str]] = {
         "146705c65b7b485c": "0.18.0",
         "9c9f3db7a4b07c01": "0.19.0 0.20.0 0.21.0 0.22.1 0.23.0",
         "c721167a9ec592dd": "0.24.0 0.25.0 0.26.0 0.27.0 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0",
+    },
+    "tpu_inference.executors.ray_distributed_executor:RayDistributedExecutor.supports_async_scheduling": {
+        "426fdf47e1d6fc92": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.1 0.23.0 0.24.0 0.25.0 0.26.0 "
+                            "0.27.0 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0",
+    },
+    "tpu_inference.executors.ray_distributed_executor:RayWorkerWrapper.execute_model_ray": {
+        "21d78589e14e0c33": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.1 0.23.0 0.24.0 0.25.0 0.26.0 "
+                            "0.27.0 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0",
+    },
+    "tpu_inference.executors.ray_distributed_executor:RayWorkerWrapper.get_execute_model_output": {
+        "d91eb72a464117a4": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.1 0.23.0 0.24.0 0.25.0 0.26.0 "
+                            "0.27.0 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0",
     },
     "tpu_inference.platforms.tpu_platform:TpuPlatform.check_and_update_config": {
         "f47d896c96b362e8": "0.12.0",
@@ -35,6 +53,27 @@ HASHES: dict[str, dict[str, str]] = {
         "34c48d3e8096cdd4": "0.30.0",
         "aabe7098609e0bb0": "0.31.0",
         "f268345728d8792f": "0.32.0",
+    },
+    "tpu_inference.runner.tpu_runner:TPUModelRunner._execute_model": {
+        "f8a900e018df88d4": "0.12.0 0.13.2 0.13.3",
+        "53eb13e5beff6642": "0.18.0 0.19.0",
+        "946ee26a7512b3ac": "0.20.0",
+        "d6d4cbfd7337e23b": "0.21.0",
+        "5f37ea82800f3661": "0.22.1",
+        "49e9362e4a588a98": "0.23.0 0.24.0",
+        "05756787ca1aa972": "0.25.0",
+        "bd3139fed00d5f73": "0.26.0 0.27.0 0.28.0",
+        "5f25fa6c67aba5f8": "0.29.0",
+        "124e710c793713f0": "0.30.0 0.31.0 0.32.0",
+    },
+    "tpu_inference.runner.tpu_runner:TPUModelRunner._modify_prev_results": {
+        "f3b620bb57adfb5d": "0.12.0 0.13.2 0.13.3 0.18.0 0.19.0 0.20.0",
+        "21007a58292741c3": "0.21.0 0.22.1",
+        "869921af3998b62f": "0.23.0 0.24.0 0.25.0",
+        "cabc6775258e8624": "0.26.0 0.27.0",
+        "245e2cef8c51645a": "0.28.0 0.29.0",
+        "144ecbd2dae4f41a": "0.30.0",
+        "89b86998615b4df1": "0.31.0 0.32.0",
     },
     "tpu_inference.runner.tpu_runner:TPUModelRunner.execute_model": {
         "5cfdc35a82c8098c": "0.12.0 0.13.2 0.13.3",
@@ -86,6 +125,24 @@ HASHES: dict[str, dict[str, str]] = {
         "46d67f5275b41889": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.0",
         "b2b3dcfb7817e80b": "0.23.0 0.24.0 0.25.0 0.26.0 0.27.0 0.28.0 0.29.0",
         "06d2bf78873d3d50": "0.30.0 0.31.0 0.32.0",
+    },
+    "vllm.v1.executor.abstract:Executor.__init__": {
+        "6bfbe3c8b0e48937": "0.12.0 0.13.2 0.13.3 0.14.0 0.14.1 0.15.0 0.15.1",
+        "dbd26449deecf4cd": "0.16.0 0.17.0 0.17.1 0.18.0 0.19.0 0.20.0 0.21.0 0.22.0 0.23.0 "
+                            "0.24.0 0.25.0 0.26.0 0.27.0",
+        "e5ae6020b19327a2": "0.28.0 0.29.0",
+        "c77e28700f98c567": "0.30.0 0.31.0 0.32.0",
+    },
+    "vllm.v1.executor.abstract:Executor.get_class": {
+        "6e8afd8b96431e07": "0.12.0 0.13.2 0.13.3 0.14.0 0.14.1 0.15.0 0.15.1 0.16.0 0.17.0 "
+                            "0.17.1",
+        "ac9909013656ad48": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.0 0.23.0 0.24.0 0.25.0 0.26.0 "
+                            "0.27.0 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0",
+    },
+    "vllm.v1.executor.abstract:Executor.supports_async_scheduling": {
+        "2e06d398508c8206": "0.18.0 0.19.0 0.20.0 0.21.0 0.22.0 0.23.0 0.24.0 0.25.0 0.26.0 "
+                            "0.27.0 0.28.0 0.29.0",
+        "04480294a23ea15f": "0.30.0 0.31.0 0.32.0",
     },
     "vllm.v1.executor.ray_executor:RayDistributedExecutor._compiled_ray_dag": {
         "2615ef35320eef1d": "0.12.0 0.13.2 0.13.3 0.14.0 0.14.1 0.15.0 0.15.1 0.16.0 0.17.0 "

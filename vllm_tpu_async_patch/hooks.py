@@ -131,7 +131,7 @@ def _abandon(patch: Patch, reason: str) -> None:
         _drifted = reason
     records[patch.name].become(report.DRIFT, reason)  # says it
     for other in reversed(PATCHES):
-        if other is not patch and other.name in _changes:
+        if other.name in _changes and not (other.watches and envs.strict()):
             _revert(other)
             records[other.name].become(report.DRIFT, reason, quiet=True)
 
@@ -141,14 +141,16 @@ def _apply(patch: Patch, record: Record, module: ModuleType) -> None:
         return record.become(report.DISABLED, reasons.DISABLED())
     verdict = compat.verdict()
     report.announce(verdict)
-    if _drifted is not None:
+    insists = patch.watches and envs.strict()
+    if _drifted is not None and not insists:
         return record.become(report.DRIFT, _drifted, quiet=True)
-    if patch.name not in verdict.patches:
+    if patch.name not in verdict.patches and not insists:
         return record.become(*_left_out(patch, verdict), quiet=True)
     why_not = patch.superfluous(module)
     if why_not is not None:
         return record.become(report.NOT_NEEDED, why_not)
-    _confirm(patch, verdict)
+    if not insists:
+        _confirm(patch, verdict)
     patch.probe(module)
     changes = patch.apply(module)
     lost = [str(c) for c in changes if not c.in_effect()]

@@ -1,0 +1,30 @@
+"""Where a patched function finds itself: is this vLLM on TPU hosts, over Ray?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+TPU_PLATFORM = "tpu_inference.platforms.tpu_platform"
+TPU_EXECUTOR = "tpu_inference.executors.ray_distributed_executor"
+
+
+def on_tpu() -> bool:
+    """Whether vLLM's platform is tpu-inference's."""
+    from vllm.platforms import current_platform
+
+    return any(cls.__module__ == TPU_PLATFORM for cls in type(current_platform).__mro__)
+
+
+def over_ray() -> bool:
+    """Whether the TPU platform will put its Ray executor in place of whatever was asked for."""
+    if not on_tpu():
+        return False
+    from tpu_inference import envs
+
+    return bool(envs.TPU_MULTIHOST_BACKEND == "ray")
+
+
+def executor_supports(executor: Any) -> bool:
+    """What an executor says of itself; whatever a host framework put in its place may say nothing."""
+    answer = getattr(executor, "supports_async_scheduling", None)
+    return bool(answer()) if callable(answer) else False
