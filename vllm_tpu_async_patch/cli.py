@@ -6,6 +6,8 @@ import argparse
 import json
 import sys
 
+from . import doctor, table
+
 
 def _status(args: argparse.Namespace) -> int:
     from . import status
@@ -20,6 +22,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="vllm-tpu-async-patch")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("status", help="what is patched in this process").set_defaults(run=_status)
+    doctor.add_parser(commands)
+    table.add_parser(commands)
     args = parser.parse_args(argv)
     code: int = args.run(args)
     return code

@@ -56,6 +56,14 @@ def uninstall() -> None:
         raise RuntimeError("not removed: " + "; ".join(stuck))
 
 
+def settle() -> None:
+    """Give every patch the state that the verdict alone decides, importing nothing."""
+    verdict = compat.verdict()
+    for patch in PATCHES:
+        if patch.name not in verdict.patches:
+            records[patch.name].become(*_left_out(patch, verdict), quiet=True)
+
+
 def _revert(patch: Patch) -> list[str]:
     record, changes = records[patch.name], _changes.get(patch.name, [])
     overwritten = [f"{patch.name}: {c} has been replaced by something else since; remove that first"

@@ -15,13 +15,19 @@ def on_tpu() -> bool:
     return any(cls.__module__ == TPU_PLATFORM for cls in type(current_platform).__mro__)
 
 
-def over_ray() -> bool:
-    """Whether the TPU platform will put its Ray executor in place of whatever was asked for."""
-    if not on_tpu():
-        return False
+def ray_hosts() -> bool:
+    """Whether tpu-inference is told that the hosts are connected by Ray."""
     from tpu_inference import envs
 
-    return bool(envs.TPU_MULTIHOST_BACKEND == "ray")
+    try:
+        return bool(envs.TPU_MULTIHOST_BACKEND == "ray")
+    except ValueError:
+        return False  # a value that tpu-inference does not know: it says so itself, later
+
+
+def over_ray() -> bool:
+    """Whether the TPU platform will put its Ray executor in place of whatever was asked for."""
+    return on_tpu() and ray_hosts()
 
 
 def executor_supports(executor: Any) -> bool:

@@ -47,7 +47,7 @@ def _tpu_list(module: ModuleType) -> Callable[..., Any]:
         The gate is evaluated before this platform replaces the backend by its Ray executor
         class, so the answer is that of the class that will be put in place.
         """
-        if module.envs.TPU_MULTIHOST_BACKEND != "ray":
+        if not situation.ray_hosts():
             return UPSTREAM_BACKENDS
         executor = import_module(situation.TPU_EXECUTOR).RayDistributedExecutor
         # A host framework may have put a factory or a proxy there, which answers nothing.
