@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from . import __version__
+from . import __version__, doctor, table
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 
     status = commands.add_parser("status", help="what is patched in this process, as JSON")
     status.set_defaults(run=_status)
+    doctor.add_parser(commands)
+    table.add_parser(commands)
 
     demo = commands.add_parser(
         "demo", help="run the real vllm-tpu on emulated TPU hosts: sync, stock async, patched")

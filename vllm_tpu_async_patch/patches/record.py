@@ -87,6 +87,10 @@ class Patch:
         ends: when the patch is not needed any more.
         probe: looks at the imported module; raises Unexpected where it is not as expected.
         apply: makes the changes and returns them.
+        relies_on: the upstream functions, ``module:qualified.name``, that are replaced or whose
+            behaviour the patch counts on; the table has the hash of each one's body.
+        watches: it changes no behaviour of vLLM's; applied in strict mode whatever the verdict.
+        superfluous: a reason for which this process does not need the patch, or None.
     """
 
     name: str
@@ -98,3 +102,6 @@ class Patch:
     ends: str
     probe: Callable[[ModuleType], None]
     apply: Callable[[ModuleType], list[Change]]
+    relies_on: tuple[str, ...] = ()
+    watches: bool = False
+    superfluous: Callable[[ModuleType], str | None] = lambda module: None
