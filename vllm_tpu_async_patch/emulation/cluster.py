@@ -57,10 +57,10 @@ class EmulatedCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs in its environment, besides the caller's, to work in the cluster."""
+        """The environment of a process that is to work in the cluster: the caller's, and more."""
         if not self._environment:
             raise RuntimeError("the emulated cluster is not running")
-        return dict(self._environment)
+        return {**os.environ, **self._environment}
 
     def __enter__(self) -> "EmulatedCluster":
         self.start()
@@ -95,7 +95,7 @@ class EmulatedCluster:
             self._keeper = subprocess.Popen(
                 [sys.executable, NODES, json.dumps(order)], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
-                env={**os.environ, **self._environment})
+                env=self.environment)
         answer = _read_line(self._keeper.stdout.fileno(), time.monotonic() + self._timeout)
         if not answer:
             with open(log, encoding="utf-8", errors="replace") as file:

@@ -35,7 +35,7 @@ def read_record(directory: str, host: int | None = None) -> list[Interval]:
     May be called while they write: a line that is not complete yet is left out.
     """
     found = []
-    for name in os.listdir(directory):
+    for name in os.listdir(directory) if os.path.isdir(directory) else ():
         if not name.endswith(".jsonl"):
             continue
         with open(os.path.join(directory, name), encoding="ascii") as lines:

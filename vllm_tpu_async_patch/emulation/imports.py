@@ -1,8 +1,7 @@
 """Call `host.patch` when the import of one of its targets ends.
 
 wrapt would do this, but importing it costs every interpreter 60 to 150 ms, and an emulated host
-starts many that never see vLLM.  Both kinds of hook work in one process: each asks the finders
-behind it for the module, and each leaves the module's own loader in place.
+starts many that never see vLLM.  Both kinds of hook work in one process, ours first.
 """
 
 import sys
@@ -19,33 +18,22 @@ TARGETS = (
 
 
 class Finder:
-    """First on ``sys.meta_path``; finds nothing itself, but sees each target being found."""
+    """Just before the finder of ordinary modules; sees it find each target."""
 
     is_tpu_emulation = True
 
-    def __init__(self):
-        self._searching = set()
-
     def find_spec(self, name, path=None, target=None):
-        if name not in TARGETS or name in self._searching:
+        if name not in TARGETS:
             return None
-        self._searching.add(name)
-        try:
-            spec = _found_by_others(self, name, path, target)
-        finally:
-            self._searching.discard(name)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)
-        return spec
-
-
-def _found_by_others(finder, name, path, target):
-    for other in list(sys.meta_path):
-        find = None if other is finder else getattr(other, "find_spec", None)
-        spec = find(name, path, target) if find else None
-        if spec is not None:
-            return spec
-    return None
+        behind = sys.meta_path[sys.meta_path.index(self) + 1:]
+        for other in behind:
+            find = getattr(other, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
 
 
 class _Loader:
@@ -75,7 +63,11 @@ def install():
     """Patch the targets that are there already, and the others when they come.  Idempotent."""
     if any(getattr(finder, "is_tpu_emulation", False) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, Finder())
+    # Behind wrapt's finder, wherever that is: the host is complete when others patch something
+    # on it, and they find what they have set still in place when they take it back.
+    ordinary = [n for n, finder in enumerate(sys.meta_path)
+                if getattr(finder, "__name__", "") == "PathFinder"]
+    sys.meta_path.insert(ordinary[0] if ordinary else 0, Finder())
     for name in TARGETS:
         if name in sys.modules:
             _patch(sys.modules[name])

@@ -95,7 +95,7 @@ class _Signals:
             raise _Interrupted(number)
 
     def run(self, command: list[str], cluster: EmulatedCluster) -> int:
-        environment = {**os.environ, **cluster.environment}
+        environment = cluster.environment
         self._starting = True
         # Its own session: what it leaves behind can be found, and ended, as such.
         self._command = subprocess.Popen(command, env=environment, start_new_session=True)
