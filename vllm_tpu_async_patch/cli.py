@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from . import __version__, doctor, table
+from .bench.cli import add_parser as add_bench
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
     doctor.add_parser(commands)
     table.add_parser(commands)
+    add_bench(commands)
 
     demo = commands.add_parser(
         "demo", help="run the real vllm-tpu on emulated TPU hosts: sync, stock async, patched")
