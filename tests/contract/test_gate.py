@@ -9,23 +9,18 @@ Releases before 0.18 run with the dependencies of this interpreter (vllm-tpu 0.1
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
+import child
 import gate_child
 import pytest
-import wheels
+from child import NEW, OLD, PYTHON_0200
 
 pytestmark = pytest.mark.contract
 
-ROOT = Path(__file__).parents[2]
-PYTHON_0200 = os.environ.get("VTAP_PYTHON_0200", "")
-OLD = ("0.12.0", "0.13.2.post6", "0.13.3")
-NEW = ("0.18.0", "0.19.0", "0.20.0", "0.21.0")
-
+SCRIPT = str(Path(__file__).with_name("gate_child.py"))
 ON_RAY = [c for c in gate_child.cells(short=False) if c[4] == "ray"]
 ELSEWHERE = [c for c in gate_child.cells(short=False) if c[4] != "ray"]
 
@@ -36,24 +31,9 @@ RELEASES = (*OLD, *NEW)
 @cache
 def outcomes(version: str, v2: str = "", *arguments: str) -> dict:
     """What gate_child says for one release; skips where its interpreter is missing."""
-    python = sys.executable
-    if version in NEW:
-        if not PYTHON_0200:
-            pytest.skip("needs the dependencies of vllm-tpu 0.20.0: set VTAP_PYTHON_0200 to a "
-                        "Python that has them")
-        python = PYTHON_0200
-    import tempfile
-
-    environment = {key: value for key, value in os.environ.items()
-                   if not key.startswith(("VLLM_", "TPU_MULTIHOST"))}
-    environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *wheels.unpacked(version)]),
-                    "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu", "VLLM_TPU_ASYNC_PATCH": "0"}
-    if v2:
-        environment["VLLM_USE_RAY_V2_EXECUTOR_BACKEND"] = v2
+    variables = {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": v2} if v2 else {}
     with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(
-            [python, str(Path(__file__).with_name("gate_child.py")), directory, *arguments],
-            env=environment, text=True, capture_output=True, timeout=600)
+        done = child.run(version, SCRIPT, directory, *arguments, **variables)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
