@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from . import __version__, doctor, table
+from . import __version__, doctor, startup, table
 from .bench.cli import add_parser as add_bench
 
 
@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
     doctor.add_parser(commands)
     table.add_parser(commands)
+    startup.add_parsers(commands)
     add_bench(commands)
 
     demo = commands.add_parser(
