@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import tpu_inference.executors.ray_distributed_executor as stock
@@ -29,6 +30,10 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
 
     def _init_executor(self) -> None:
         envs.channel()  # a wrong value fails here, before weights are loaded
+        if envs.switched_off():
+            raise RuntimeError(
+                f"{envs.TOGGLE.name}=0 in the engine's process ({os.getpid()}), but the process that "
+                f"made its configuration was patched; set the same value for both")
         super()._init_executor()
         if self.scheduler_config.async_scheduling:
             self._driver_steps()
