@@ -7,7 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from . import __version__, doctor, table
+from . import __version__, doctor, startup, table
+from .bench.cli import add_parser as add_bench
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -81,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
     doctor.add_parser(commands)
     table.add_parser(commands)
+    startup.add_parsers(commands)
+    add_bench(commands)
 
     demo = commands.add_parser(
         "demo", help="run the real vllm-tpu on emulated TPU hosts: sync, stock async, patched")

@@ -32,8 +32,12 @@ FORCE = Variable(
 DEBUG = Variable(
     f"{PREFIX}_DEBUG", "0", "0, 1",
     "writes what happens to each patch to stderr")
+CHANNEL = Variable(
+    f"{PREFIX}_CHANNEL", "auto", "auto, local, ray",
+    "how outputs reach the engine. local: over a private socket, or fail. ray: by actor calls. "
+    "auto: over a socket if the output rank runs on the engine's machine, else by actor calls")
 
-VARIABLES: tuple[Variable, ...] = (TOGGLE, DISABLE, FORCE, DEBUG)
+VARIABLES: tuple[Variable, ...] = (TOGGLE, DISABLE, FORCE, CHANNEL, DEBUG)
 
 
 def get(variable: Variable) -> str:
@@ -65,3 +69,15 @@ def forced() -> bool:
 def debug() -> bool:
     """Whether the operator wants to see each decision on stderr."""
     return get(DEBUG) == "1"
+
+
+def channel() -> str:
+    """How outputs reach the engine.
+
+    Raises:
+        ValueError: the variable has none of the accepted values.
+    """
+    value = get(CHANNEL) or CHANNEL.default
+    if value not in CHANNEL.values.split(", "):
+        raise ValueError(f"{CHANNEL.name}={value}: expected one of {CHANNEL.values}")
+    return value

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
 from typing import Any
 
-import ray
 import tpu_inference.executors.ray_distributed_executor as stock
 
-from .channel import StepFailed, StepTicket
-from .future import StepFuture
+from . import envs, notes
+from .channel import StepFailed
+from .channel.driver import BytesGraph, DriverSteps
 from .patches.ray_executor import stock_executor
 
 
@@ -22,14 +20,57 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
     parent does.
     """
 
-    #: The compiled graph is read by one thread at a time.
-    _graph_lock = threading.Lock()
-    _steps_sent = 0
+    _steps: DriverSteps | None = None
 
     @classmethod
     def supports_async_scheduling(cls) -> bool:
         """True: vLLM may schedule a step while the one before it runs."""
         return True
+
+    def _init_executor(self) -> None:
+        envs.channel()  # a wrong value fails here, before weights are loaded
+        super()._init_executor()
+        if self.scheduler_config.async_scheduling:
+            self._driver_steps()
+
+    def _init_workers_ray(self, placement_group: Any, **ray_remote_kwargs: Any) -> None:
+        try:
+            super()._init_workers_ray(placement_group, **ray_remote_kwargs)
+        except Exception as error:
+            explained = notes.explain(error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def collective_rpc(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the parent; before the workers are made their nodes are compared with this one.
+
+        Raises:
+            NotesDiffer: a node has other versions of what matters.
+        """
+        if method == "init_worker":
+            notes.compare(notes.installation(), super().collective_rpc("installation_notes"))
+        return super().collective_rpc(method, *args, **kwargs)
+
+    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
+        """As the parent; but a forward pass whose sampling has to wait is sent at once.
+
+        vLLM defers sampling until the step before is processed when the grammar needs its tokens
+        (``pending_structured_output_tokens``, v1/engine/core.py 0.12 to 0.32).  The forward pass
+        does not depend on them: tpu-inference takes them from the device.
+        """
+        answer = super().execute_model(scheduler_output, non_block)
+        if (self.scheduler_output is scheduler_output
+                and self.scheduler_config.async_scheduling
+                and getattr(scheduler_output, "pending_structured_output_tokens", False)):
+            self._driver_steps().begin(self._graph(), scheduler_output)
+        return answer
+
+    def shutdown(self) -> None:
+        """As the parent; futures in flight fail."""
+        if self._steps is not None:
+            self._steps.close()
+        super().shutdown()
 
     def _execute_dag(self, scheduler_output: Any, grammar_output: Any,
                      non_block: bool = False) -> Any:
@@ -42,54 +83,20 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
             if aggregator is None:
                 raise StepFailed("a KV connector is configured but the engine has not set "
                                  "kv_output_aggregator; reports of the other hosts would be lost")
-        if self.forward_dag is None:
-            self.forward_dag = self._compiled_ray_dag(enable_asyncio=False)
-        refs = self.forward_dag.execute((scheduler_output, grammar_output))
-        self._steps_sent += 1
-        step = _StepInFlight(self._steps_sent, refs, self.pp_tp_workers[-1], aggregator,
-                             self._graph_lock)
-        future: Future[Any] = StepFuture(step.receive)
+        future = self._driver_steps().submit(self._graph(), scheduler_output, grammar_output,
+                                             aggregator)
         return future if non_block else future.result()
 
+    def _compiled_ray_dag(self, enable_asyncio: bool) -> Any:
+        graph = super()._compiled_ray_dag(enable_asyncio)
+        return BytesGraph(graph) if self.scheduler_config.async_scheduling else graph
 
-class _StepInFlight:
-    """Brings the output of one step back: tickets through the graph, then outputs."""
+    def _graph(self) -> Any:
+        if self.forward_dag is None:
+            self.forward_dag = self._compiled_ray_dag(enable_asyncio=False)
+        return self.forward_dag
 
-    def __init__(self, step: int, refs: list[Any], workers: list[Any], aggregator: Any,
-                 graph_lock: threading.Lock) -> None:
-        self.step = step
-        self.refs = refs
-        self.workers = workers
-        self.aggregator = aggregator
-        self.graph_lock = graph_lock
-
-    def receive(self) -> Any:
-        tickets = self._phase("graph", self._tickets)
-        # Without a connector only the output rank's data is needed.  With one, each host's
-        # report counts, or a request starts while another host is still pulling.
-        holders = self.workers if self.aggregator is not None else self.workers[:1]
-        outputs = self._phase("output", lambda: ray.get([
-            worker.execute_method.remote("take_step_output", ticket.step)
-            for worker, ticket in zip(holders, tickets)
-        ]))
-        if self.aggregator is None:
-            return outputs[0]
-        return self.aggregator.aggregate(outputs, output_rank=0)
-
-    def _tickets(self) -> list[StepTicket]:
-        refs, self.refs = self.refs, []
-        with self.graph_lock:
-            tickets: list[StepTicket] = ray.get(refs)
-        wrong = [t for t in tickets if not isinstance(t, StepTicket) or t.step != self.step]
-        if wrong:
-            raise StepFailed(f"step {self.step}: the compiled graph returned {wrong[0]!r}; "
-                             f"the workers are not in step with the driver")
-        return tickets
-
-    def _phase(self, phase: str, run: Any) -> Any:
-        try:
-            return run()
-        except StepFailed:
-            raise
-        except Exception as error:
-            raise StepFailed(f"step {self.step} failed in phase {phase}: {error}") from error
+    def _driver_steps(self) -> DriverSteps:
+        if self._steps is None:
+            self._steps = DriverSteps(self.pp_tp_workers[-1], envs.channel())
+        return self._steps

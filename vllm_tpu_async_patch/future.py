@@ -18,17 +18,34 @@ class StepFuture(Future):  # type: ignore[type-arg]
     Args:
         receive: brings the output back, blocking; called once, by one thread.  What it raises
             becomes the future's exception.
+        ready: whether the output is here, without waiting; None if that cannot be known before it
+            is received.
+        prompt: whether ``receive`` returns at once when ``ready()``.  If not (another worker's
+            ticket may be missing), ``done()`` has it received in the background.
 
     Takes the place of vLLM's ``FutureWrapper`` (v1/executor/ray_utils.py), whose ``result()`` may
     be called only once and whose ``done()`` and callbacks never tell.
     """
 
-    def __init__(self, receive: Callable[[], Any]) -> None:
+    def __init__(self, receive: Callable[[], Any], ready: Callable[[], bool] | None = None,
+                 prompt: bool = True) -> None:
         super().__init__()
         self.set_running_or_notify_cancel()  # submitted: cancel() answers False from here on
         self._receive: Callable[[], Any] | None = receive
+        self._ready = ready
+        self._prompt = prompt
         self._claim = threading.Lock()
         self._waiters = _Waiters(self._receive_in_background)
+
+    def done(self) -> bool:
+        """Whether the output is here; does not wait."""
+        if not super().done() and self._receive is not None and self._ready is not None:
+            if self._ready():
+                if self._prompt:
+                    self._receive_now()
+                else:
+                    self._receive_in_background()
+        return super().done()
 
     def result(self, timeout: float | None = None) -> Any:
         """The step's output.  A timeout consumes nothing; any number of calls, from any thread."""
@@ -50,6 +67,8 @@ class StepFuture(Future):  # type: ignore[type-arg]
         if timeout is None:
             self._receive_now()
         elif not self.done():
+            # Here and nowhere else a thread: Ray counts an answer as read when it is asked for
+            # with a timeout, also if there was none (CompiledDAGRef.get, Ray 2.60).
             self._receive_in_background()
 
     def _receive_in_background(self) -> None:

@@ -50,7 +50,7 @@ class Row:
 BACKPORTED = ("platform-hook", "tpu-whitelist", "executor-answer", "uniproc-answer",
                "multiproc-answer", "gate", "ray-executor", "host-rank")
 
-_WATCH = ("request", "engine-line")
+_WATCH = ("variables", "request", "engine-line")
 _BACKPORT = (*BACKPORTED, "empty-step", "spec-guard", *_WATCH)
 _V2 = ("ray-name", "pp-guard", *_WATCH)
 _V1_REPAIR = ("ray-name", "empty-step", "pp-guard", *_WATCH)

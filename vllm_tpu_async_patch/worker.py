@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Collection
 from typing import Any
 
 from vllm.v1.executor.ray_utils import RayWorkerWrapper
 
-from . import hooks
-from .channel import Outbox, StepTicket
+from . import hooks, notes
+from .channel.worker import WorkerSteps
 
 # An actor of this class exists because the driver decided so: this process follows, whatever its
 # own environment says.
@@ -21,45 +23,50 @@ class TPUAsyncRayWorkerWrapper(RayWorkerWrapper):
     With async scheduling off it does what vLLM's does.
     """
 
-    _outbox: Outbox | None = None
+    _steps: WorkerSteps | None = None
 
-    def execute_model_ray(self, execute_model_input: tuple[Any, ...]) -> Any:
-        """Run one step; called by the compiled graph with ``(scheduler_output, grammar_output)``.
+    def execute_model_ray(self, execute_model_input: Any) -> Any:
+        """Run one step; called by the compiled graph, see `WorkerSteps.run`.
 
         Returns:
-            A `StepTicket` when async scheduling is on, else what vLLM's wrapper returns.
+            A ticket when async scheduling is on, else what vLLM's wrapper returns.
         """
         if not self._async_scheduling():
             return super().execute_model_ray(execute_model_input)
         self.setup_device_if_necessary()
-        scheduler_output, grammar_output = execute_model_input
-        runner = self.worker.model_runner
-        output = runner.execute_model(scheduler_output, None)
-        if output is None:
-            output = runner.sample_tokens(grammar_output)
-        return self._step_outbox().put(output, keep=self._driver_takes_output())
+        return self._worker_steps().run(self.worker.model_runner, execute_model_input)
 
-    def take_step_output(self, step: int) -> Any:
+    def installation_notes(self) -> dict[str, str]:
+        """What this worker's process runs, for the driver to compare."""
+        return notes.installation()
+
+    def take_step_output(self, step: int, abandoned: Collection[int] = ()) -> Any:
         """The resolved output of a step, once; waits for the device.  Called by the driver."""
-        return self._step_outbox().take(step)
+        return self._worker_steps().take(step, abandoned)
 
-    def step_outbox_sizes(self) -> dict[str, int]:
-        """See `Outbox.sizes`."""
-        return self._step_outbox().sizes()
+    def take_step_report(self, step: int) -> Any:
+        """The KV report of a step that only the resolved output has.  Called by the driver."""
+        return self._worker_steps().take_report(step)
+
+    def open_result_channel(self, path: str, token: bytes) -> str | None:
+        """Send outputs to the driver's socket; the reason if that is not possible."""
+        return self._worker_steps().open_channel(path, token)
+
+    def step_outbox_sizes(self) -> dict[str, Any]:
+        """See `Outbox.sizes`; and which worker this is, for messages."""
+        steps = self._worker_steps()
+        return {**steps.outbox.sizes(), "where": steps.where}
 
     def _async_scheduling(self) -> bool:
         assert self.vllm_config is not None, "init_worker() has not been called"
         return bool(self.vllm_config.scheduler_config.async_scheduling)
 
-    def _driver_takes_output(self) -> bool:
-        assert self.vllm_config is not None
-        return self.rpc_rank == 0 or self.vllm_config.kv_transfer_config is not None
-
-    def _step_outbox(self) -> Outbox:
+    def _worker_steps(self) -> WorkerSteps:
         # Made here, not in __init__: the rank is final only after adjust_rank().
-        if self._outbox is None:
-            self._outbox = Outbox(self.rpc_rank)
-        return self._outbox
-
-
-__all__ = ["StepTicket", "TPUAsyncRayWorkerWrapper"]
+        if self._steps is None:
+            assert self.vllm_config is not None, "init_worker() has not been called"
+            self._steps = WorkerSteps(
+                self.rpc_rank, ships=self.rpc_rank == 0,
+                reports=self.vllm_config.kv_transfer_config is not None,
+                node=socket.gethostname())
+        return self._steps

@@ -72,8 +72,11 @@ class Server:
         self.log = log
 
     def wait_ready(self) -> bool:
-        """Whether it came up; False when the process ended instead."""
-        while self.process.poll() is None:
+        """Whether it came up; False when its engine died, or the process ended, instead.
+
+        An API server whose engine core dies during start-up may hang without listening.
+        """
+        while self.process.poll() is None and "EngineDeadError" not in self.output():
             try:
                 self._open("/health")
                 return True
