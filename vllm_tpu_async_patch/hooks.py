@@ -158,7 +158,7 @@ def _apply(patch: Patch, record: Record, module: ModuleType) -> None:
     if why_not is not None:
         return record.become(report.NOT_NEEDED, why_not)
     if not insists:
-        _confirm(patch, verdict)
+        _confirm(patch, verdict, module)
     patch.probe(module)
     changes = patch.apply(module)
     lost = [str(c) for c in changes if not c.in_effect()]
@@ -180,8 +180,11 @@ def _left_out(patch: Patch, verdict: compat.Verdict) -> tuple[str, str]:
     return report.NOT_NEEDED, f"{verdict.row.vllm} does not have what this patch mends"
 
 
-def _confirm(patch: Patch, verdict: compat.Verdict) -> None:
+def _confirm(patch: Patch, verdict: compat.Verdict, patched: ModuleType) -> None:
     """Compare the imported functions with the table, as far as they are imported.
+
+    A module whose import is under way, other than the patched one, has not got them yet: its
+    source text has been compared already.
 
     Raises:
         Unexpected: one differs, or its source text cannot be read.
@@ -190,7 +193,7 @@ def _confirm(patch: Patch, verdict: compat.Verdict) -> None:
     for target in patch.relies_on:
         module = sys.modules.get(target.partition(":")[0])
         expected = verdict.row.hashes.get(target)
-        if module is None or expected is None:
+        if module is None or expected is None or not (module is patched or _complete(module)):
             continue
         try:
             found = probe.object_hash(target)

@@ -102,23 +102,27 @@ def get_class() -> dict:
     return seen
 
 
-def engine() -> dict:
-    """The lines of an engine that makes its executor, with the scheduler class asked for."""
+def engine() -> list:
+    """For each set of arguments the lines of an engine that makes its executor."""
     import io
     import logging
 
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.executor.abstract import Executor
 
-    stream = io.StringIO()
-    logger = logging.getLogger("vllm.vllm_tpu_async_patch")
-    logger.addHandler(logging.StreamHandler(stream))
-    arguments = json.loads(sys.argv[3])
-    config = EngineArgs(model=sys.argv[2], max_model_len=64, **arguments).create_engine_config()
-    executor = type("Probe", (Executor.get_class(config),), {
-        "_init_executor": lambda self: None, "__del__": lambda self: None})
-    executor(config)
-    return {"lines": stream.getvalue().splitlines()}
+    answers = []
+    for arguments in json.loads(sys.argv[3]):
+        stream = io.StringIO()
+        handler = logging.StreamHandler(stream)
+        logging.getLogger("vllm.vllm_tpu_async_patch").addHandler(handler)
+        config = EngineArgs(
+            model=sys.argv[2], max_model_len=64, **arguments).create_engine_config()
+        executor = type("Probe", (Executor.get_class(config),), {
+            "_init_executor": lambda self: None, "__del__": lambda self: None})
+        executor(config)
+        logging.getLogger("vllm.vllm_tpu_async_patch").removeHandler(handler)
+        answers.append(stream.getvalue().splitlines())
+    return answers
 
 
 def main() -> None:

@@ -58,22 +58,22 @@ def model(tmp_path):
     return str(tmp_path)
 
 
-@pytest.mark.parametrize(("version", "arguments", "expected"), [
-    ("0.13.3", {"async_scheduling": True}, "requested=on effective=on"),
-    ("0.13.3", {}, "requested=off effective=off"),
-    ("0.20.0", {}, "requested=auto effective=on"),
-    ("0.20.0", {"pipeline_parallel_size": 2}, "requested=auto effective=off"),
+@pytest.mark.parametrize(("version", "cases"), [
+    ("0.13.3", [({"async_scheduling": True}, "requested=on effective=on"),
+                ({}, "requested=off effective=off"),
+                ({"async_scheduling": True,
+                  "scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"},
+                 "requested=on effective=on")]),
+    ("0.20.0", [({}, "requested=auto effective=on"),
+                ({"pipeline_parallel_size": 2}, "requested=auto effective=off")]),
 ])
-def test_one_line_per_engine(model, version, arguments, expected):
-    lines = [line for line in ask(version, True, "engine", model, json.dumps(arguments))["lines"]
-             if "async scheduling: requested" in line]
-    assert len(lines) == 1
-    assert expected in lines[0] and f"vllm-tpu={version}" in lines[0]
-    for part in ("executor=", "action=", "reason=", "patch=", "tpu-inference="):
-        assert part in lines[0]
-
-
-def test_a_scheduler_without_overlap_gets_one_warning(model):
-    arguments = {"async_scheduling": True, "scheduler_cls": "vllm.v1.core.sched.scheduler.Scheduler"}
-    lines = ask("0.13.3", True, "engine", model, json.dumps(arguments))["lines"]
-    assert len([line for line in lines if "is no AsyncScheduler" in line]) == 1
+def test_one_line_per_engine_and_a_warning_where_the_scheduler_has_no_overlap(
+        model, version, cases):
+    answers = ask(version, True, "engine", model, json.dumps([c[0] for c in cases]))
+    for (arguments, expected), lines in zip(cases, answers):
+        line, = (text for text in lines if "async scheduling: requested" in text)
+        assert expected in line and f"vllm-tpu={version}" in line
+        for part in ("executor=", "action=", "reason=", "patch=", "tpu-inference="):
+            assert part in line
+        warnings = [text for text in lines if "is no AsyncScheduler" in text]
+        assert len(warnings) == ("scheduler_cls" in arguments)

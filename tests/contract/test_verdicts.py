@@ -96,6 +96,7 @@ def test_unknown_version_with_unchanged_modules_is_patched_under_force(tmp_path,
     assert len(lines) == 1 and "0.99.0" in lines[0] and "0.13.3" in lines[0]
 
 
+@pytest.mark.contract_all
 def test_force_does_not_help_an_edited_unknown_version(tmp_path, model):
     overlays = (renumbered("0.99.0", tmp_path / "versions"), edited("0.13.3", tmp_path / "edited"))
     answer, lines = build("0.13.3", model, overlays=overlays, VLLM_TPU_ASYNC_PATCH="1",
@@ -116,6 +117,7 @@ def test_strict_makes_a_refusal_a_configuration_error(tmp_path, model, version):
     assert answer == {"outcome": "on", "touched": False}
 
 
+@pytest.mark.contract_all
 def test_strict_on_the_old_gate(tmp_path, model):
     overlay = renumbered("0.99.0", tmp_path / "versions")
     answer, _ = build("0.13.3", model, True, overlays=(overlay,), VLLM_TPU_ASYNC_PATCH="strict")
@@ -155,6 +157,7 @@ def test_doctor_on_an_edited_release(tmp_path):
     assert {p["state"] for p in answer["patches"]} == {"drift"}
 
 
+@pytest.mark.contract_all
 def test_doctor_tells_what_a_command_gets_without_the_patch(model):
     code, answer = doctor("0.13.3", "--", "vllm", "serve", model, "--async-scheduling",
                           "--distributed-executor-backend", "ray")
