@@ -14,9 +14,8 @@ pytest.importorskip("vllm", reason="needs vllm-tpu")
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_the_three_modes_generate_the_same_tokens(hosts: int, tmp_path: Path) -> None:
-    file = tmp_path / "demo.json"
+def test_the_three_modes_generate_the_same_tokens_on_two_hosts(tmp_path: Path) -> None:
+    hosts, file = 2, tmp_path / "demo.json"
     done = subprocess.run(
         [sys.executable, "-m", "vllm_tpu_async_patch", "demo", "--hosts", str(hosts),
          "--requests", "4", "--max-tokens", "12", "--json", str(file)],
@@ -37,9 +36,7 @@ def test_the_three_modes_generate_the_same_tokens(hosts: int, tmp_path: Path) ->
         assert (run["requests"], run["output_tokens"]) == (4, 48)
         assert 12 <= run["steps"] < 48 and 0 < run["device_busy"] <= 1
     assert len({run["tokens_sha256"] for run in runs.values()}) == 1
-    assert ("alone: without it" in done.stdout) == (hosts > 1)
-    for folder in Path("/tmp").glob("tpu-emu-*"):
-        assert not folder.joinpath("session_latest").exists(), f"{folder} was left behind"
+    assert "with the patch `host-rank` alone" in done.stdout
 
 
 def test_a_mode_that_fails_shows_its_last_lines_and_exits_with_1(tmp_path: Path) -> None:
