@@ -90,17 +90,15 @@ class EmulatedCluster:
         port = self._port or free_port()
         self._environment = self._make_environment(port)
         order = {"folder": self._folder, "hosts": self.hosts, "port": port, "owner": os.getpid()}
-        log = os.path.join(self._folder, "nodes.log")
-        with open(log, "wb") as stderr:
+        with tempfile.TemporaryFile() as log:  # the nodes' process removes the folder if it fails
             self._keeper = subprocess.Popen(
                 [sys.executable, NODES, json.dumps(order)], stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=stderr, start_new_session=True,
-                env=self.environment)
-        answer = _read_line(self._keeper.stdout.fileno(), time.monotonic() + self._timeout)
-        if not answer:
-            with open(log, encoding="utf-8", errors="replace") as file:
-                said = "".join(file.readlines()[-15:]).strip()
-            raise RuntimeError(f"the emulated hosts did not start: {said or 'no answer in time'}")
+                stdout=subprocess.PIPE, stderr=log, start_new_session=True, env=self.environment)
+            answer = _read_line(self._keeper.stdout.fileno(), time.monotonic() + self._timeout)
+            if not answer:
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip()[-2000:]
+                raise RuntimeError(f"the emulated hosts did not start: {said or 'no answer'}")
         self._environment["RAY_ADDRESS"] = json.loads(answer)["address"]
 
     def stop(self) -> None:

@@ -147,6 +147,9 @@ def _join_the_other_hosts() -> None:
     xla_client._xla.make_gloo_tcp_collectives = functools.partial(collectives,
                                                                   hostname="127.0.0.1")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # A TPU runs what it is given in that order; the CPU may not.  Two collectives that the hosts
+    # run in different order (say, those of sampling and of log-probs) wait for each other for ever.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.distributed.initialize(address, hosts(), host(), coordinator_bind_address=address)
     _put_local_arrays_on_a_global_mesh()
 
