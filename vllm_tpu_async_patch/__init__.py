@@ -1,7 +1,8 @@
 """Async scheduling for tpu-inference's Ray executor on pinned vLLM-TPU deployments.
 
 Importing this package applies the patch, unless ``VLLM_TPU_ASYNC_PATCH=0``.  vLLM's plugin loader
-imports it too, wanted or not: that import alone applies nothing, `doors` decides.
+and the doors at interpreter start import it too, wanted or not: that import alone applies nothing,
+`doors` decides.
 """
 
 # Every interpreter that vLLM starts may come through here: os and sys only, until it is known
@@ -50,18 +51,24 @@ def status() -> dict[str, object]:
     return report.status()
 
 
-def _imported_as_entry_point() -> bool:
-    """Whether the import under way was begun by importlib.metadata, not by somebody's code."""
+def _imported_by_door() -> bool:
+    """Whether the import under way was begun by a door, not by somebody's code.
+
+    Doors are vLLM's plugin loader (importlib.metadata), a start file (site) and our sitecustomize.
+    """
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__")
-        if name in ("importlib.metadata", "importlib_metadata"):
+        if name in ("importlib.metadata", "importlib_metadata", "site", "pkgutil"):
             return True
+        if name == "sitecustomize":
+            return os.path.dirname(os.path.realpath(frame.f_code.co_filename)) == os.path.join(
+                os.path.dirname(os.path.realpath(__file__)), "bootstrap")
         if name != __name__ and name not in _MACHINERY:
             return False
         frame = frame.f_back
     return False
 
 
-if not _imported_as_entry_point():
+if not _imported_by_door():
     apply()

@@ -1,7 +1,8 @@
-"""The doors through which the patch comes in unasked: vLLM's plugin entry points.
+"""The doors through which the patch comes in unasked: interpreter start and vLLM's plugins.
 
 vLLM imports and calls every entry point that it finds.  A door opens only when
-``VLLM_TPU_ASYNC_PATCH`` says so; until then nothing beyond ``os`` and ``sys`` is imported.
+``VLLM_TPU_ASYNC_PATCH`` says so; until then nothing beyond ``os`` and ``sys`` is imported.  All
+doors lead to `vllm_tpu_async_patch.apply`, which is idempotent.
 """
 
 import os
@@ -40,6 +41,34 @@ def platform() -> None:
     """
     if wanted():
         _open("vllm.platform_plugins")
+
+
+def start() -> None:
+    """Door at interpreter start: ``bootstrap/sitecustomize.py`` or the start file of ``enable``.
+
+    Costs an interpreter that never sees vLLM next to nothing: it only waits for the import of
+    vLLM or tpu-inference to begin.
+    """
+    if not wanted() or any(isinstance(finder, _Waiting) for finder in sys.meta_path):
+        return
+    if any(name in sys.modules for name in _Waiting.FOR):
+        _open("interpreter start")
+    else:
+        sys.meta_path.insert(0, _Waiting())
+
+
+class _Waiting:
+    """On sys.meta_path until somebody imports vLLM; finds nothing itself."""
+
+    FOR = ("vllm", "tpu_inference")
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name in self.FOR:
+            try:
+                sys.meta_path.remove(self)  # type: ignore[arg-type]
+            except ValueError:
+                return  # another thread was here first
+            _open("interpreter start")
 
 
 def _open(door: str) -> None:

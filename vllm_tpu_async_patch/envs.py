@@ -25,6 +25,10 @@ TOGGLE = Variable(
 DISABLE = Variable(
     f"{PREFIX}_DISABLE", "", "comma-separated patch names, or *",
     "leaves single patches out")
+FORCE = Variable(
+    f"{PREFIX}_FORCE", "0", "0, 1",
+    "1: on a vLLM version that the table does not have, apply the row of the release with which "
+    "every fact and body hash agrees")
 DEBUG = Variable(
     f"{PREFIX}_DEBUG", "0", "0, 1",
     "writes what happens to each patch to stderr")
@@ -33,7 +37,7 @@ CHANNEL = Variable(
     "how outputs reach the engine. local: over a private socket, or fail. ray: by actor calls. "
     "auto: over a socket if the output rank runs on the engine's machine, else by actor calls")
 
-VARIABLES: tuple[Variable, ...] = (TOGGLE, DISABLE, DEBUG, CHANNEL)
+VARIABLES: tuple[Variable, ...] = (TOGGLE, DISABLE, FORCE, CHANNEL, DEBUG)
 
 
 def get(variable: Variable) -> str:
@@ -50,6 +54,16 @@ def disabled(name: str) -> bool:
     """Whether the patch ``name`` is left out by the operator."""
     listed = {part.strip() for part in get(DISABLE).split(",")}
     return name in listed or "*" in listed
+
+
+def strict() -> bool:
+    """Whether a refusal that matters is to stop the start-up."""
+    return get(TOGGLE).lower() == "strict"
+
+
+def forced() -> bool:
+    """Whether an unknown version may be patched where all facts agree."""
+    return get(FORCE) == "1"
 
 
 def debug() -> bool:

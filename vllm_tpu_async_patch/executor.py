@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import tpu_inference.executors.ray_distributed_executor as stock
 
-from . import envs
+from . import envs, notes
 from .channel import StepFailed
 from .channel.driver import BytesGraph, DriverSteps
 from .patches.ray_executor import stock_executor
@@ -29,9 +30,32 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
 
     def _init_executor(self) -> None:
         envs.channel()  # a wrong value fails here, before weights are loaded
+        if envs.switched_off():
+            raise RuntimeError(
+                f"{envs.TOGGLE.name}=0 in the engine's process ({os.getpid()}), but the process that "
+                f"made its configuration was patched; set the same value for both")
         super()._init_executor()
         if self.scheduler_config.async_scheduling:
             self._driver_steps()
+
+    def _init_workers_ray(self, placement_group: Any, **ray_remote_kwargs: Any) -> None:
+        try:
+            super()._init_workers_ray(placement_group, **ray_remote_kwargs)
+        except Exception as error:
+            explained = notes.explain(error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def collective_rpc(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        """As the parent; before the workers are made their nodes are compared with this one.
+
+        Raises:
+            NotesDiffer: a node has other versions of what matters.
+        """
+        if method == "init_worker":
+            notes.compare(notes.installation(), super().collective_rpc("installation_notes"))
+        return super().collective_rpc(method, *args, **kwargs)
 
     def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
         """As the parent; but a forward pass whose sampling has to wait is sent at once.

@@ -12,7 +12,7 @@ import traceback
 from functools import partial
 from types import ModuleType
 
-from . import compat, envs, report
+from . import compat, envs, probe, reasons, report
 from .patches import PATCHES, Change, Patch
 from .patches.record import NotYet, Unexpected
 from .report import Record
@@ -22,13 +22,17 @@ _active = False
 _hooked: set[str] = set()
 _busy: set[str] = set()
 _changes: dict[str, list[Change]] = {}
+#: Why nothing is touched any more: an imported object was not what the table says.
+_drifted: str | None = None
 records: dict[str, Record] = {p.name: Record(p.name, p.target) for p in PATCHES}
 
 
 def install() -> None:
     """Apply every patch whose modules are there and hook the import of the others. Idempotent."""
-    global _active
+    global _active, _drifted
     with _lock:
+        if not _active:
+            _drifted = None
         _active = True
     for patch in PATCHES:
         _try(patch)
@@ -50,6 +54,14 @@ def uninstall() -> None:
             stuck += _revert(patch)
     if stuck:
         raise RuntimeError("not removed: " + "; ".join(stuck))
+
+
+def settle() -> None:
+    """Give every patch the state that the verdict alone decides, importing nothing."""
+    verdict = compat.verdict()
+    for patch in PATCHES:
+        if patch.name not in verdict.patches:
+            records[patch.name].become(*_left_out(patch, verdict), quiet=True)
 
 
 def _revert(patch: Patch) -> list[str]:
@@ -112,7 +124,7 @@ def _try(patch: Patch, arriving: ModuleType | None = None) -> None:
     except NotYet:
         record.state = report.WAITING
     except Unexpected as reason:
-        record.become(report.DRIFT, str(reason))
+        _abandon(patch, str(reason))
     except Exception:
         record.become(report.FAILED, traceback.format_exc())
     finally:
@@ -120,12 +132,33 @@ def _try(patch: Patch, arriving: ModuleType | None = None) -> None:
             _busy.discard(patch.name)
 
 
+def _abandon(patch: Patch, reason: str) -> None:
+    """An imported object is not as expected: a half-patched vLLM is worse than an unpatched one."""
+    global _drifted
+    with _lock:
+        _drifted = reason
+    records[patch.name].become(report.DRIFT, reason)  # says it
+    for other in reversed(PATCHES):
+        if other.name in _changes and not (other.watches and envs.strict()):
+            _revert(other)
+            records[other.name].become(report.DRIFT, reason, quiet=True)
+
+
 def _apply(patch: Patch, record: Record, module: ModuleType) -> None:
     if envs.disabled(patch.name):
-        return record.become(report.DISABLED, f"by {envs.DISABLE.name}")
-    verdict = compat.decide(compat.installed())
-    if not verdict.patches:
-        return record.become(report.REFUSED, verdict.reason)
+        return record.become(report.DISABLED, reasons.DISABLED())
+    verdict = compat.verdict()
+    report.announce(verdict)
+    insists = patch.watches and envs.strict()
+    if _drifted is not None and not insists:
+        return record.become(report.DRIFT, _drifted, quiet=True)
+    if patch.name not in verdict.patches and not insists:
+        return record.become(*_left_out(patch, verdict), quiet=True)
+    why_not = patch.superfluous(module)
+    if why_not is not None:
+        return record.become(report.NOT_NEEDED, why_not)
+    if not insists:
+        _confirm(patch, verdict, module)
     patch.probe(module)
     changes = patch.apply(module)
     lost = [str(c) for c in changes if not c.in_effect()]
@@ -134,3 +167,38 @@ def _apply(patch: Patch, record: Record, module: ModuleType) -> None:
     with _lock:
         _changes[patch.name] = changes
     record.become(report.APPLIED)
+
+
+def _left_out(patch: Patch, verdict: compat.Verdict) -> tuple[str, str]:
+    """State and reason of a patch that the verdict does not list."""
+    if verdict.action == compat.DRIFT:
+        return report.DRIFT, verdict.reason
+    if not verdict.patches or verdict.row is None:
+        return report.REFUSED, verdict.reason
+    if verdict.action != compat.BACKPORT and patch.name in compat.BACKPORTED:
+        return report.NATIVE, f"{verdict.row.vllm} does this itself ({patch.upstream})"
+    return report.NOT_NEEDED, f"{verdict.row.vllm} does not have what this patch mends"
+
+
+def _confirm(patch: Patch, verdict: compat.Verdict, patched: ModuleType) -> None:
+    """Compare the imported functions with the table, as far as they are imported.
+
+    A module whose import is under way, other than the patched one, has not got them yet: its
+    source text has been compared already.
+
+    Raises:
+        Unexpected: one differs, or its source text cannot be read.
+    """
+    assert verdict.row is not None
+    for target in patch.relies_on:
+        module = sys.modules.get(target.partition(":")[0])
+        expected = verdict.row.hashes.get(target)
+        if module is None or expected is None or not (module is patched or _complete(module)):
+            continue
+        try:
+            found = probe.object_hash(target)
+        except OSError as error:
+            found = str(error)
+        if found != expected:
+            raise Unexpected(reasons.DRIFT(fact=target, row=verdict.row.vllm, expected=expected,
+                                           found=found))

@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm.v1.executor.ray_utils import RayWorkerWrapper
 
-from . import hooks
+from . import hooks, notes
 from .channel.worker import WorkerSteps
 
 # An actor of this class exists because the driver decided so: this process follows, whatever its
@@ -35,6 +35,10 @@ class TPUAsyncRayWorkerWrapper(RayWorkerWrapper):
             return super().execute_model_ray(execute_model_input)
         self.setup_device_if_necessary()
         return self._worker_steps().run(self.worker.model_runner, execute_model_input)
+
+    def installation_notes(self) -> dict[str, str]:
+        """What this worker's process runs, for the driver to compare."""
+        return notes.installation()
 
     def take_step_output(self, step: int, abandoned: Collection[int] = ()) -> Any:
         """The resolved output of a step, once; waits for the device.  Called by the driver."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -29,7 +30,8 @@ class AskPlatform(tuple[str, ...]):
 
 
 def _post_init(module: ModuleType) -> FunctionType:
-    function = vars(module.VllmConfig).get("__post_init__")
+    # Ours and other tools' wrappers are looked through: the constant is in vLLM's own function.
+    function = inspect.unwrap(vars(module.VllmConfig).get("__post_init__"))
     if not isinstance(function, FunctionType):
         raise Unexpected(f"VllmConfig.__post_init__ is {function!r}, not a plain function")
     return function
@@ -67,4 +69,5 @@ GATE = Patch(
     ends="vLLM 0.18.0",
     probe=_probe,
     apply=_apply,
+    relies_on=("vllm.config.vllm:VllmConfig.__post_init__",),
 )

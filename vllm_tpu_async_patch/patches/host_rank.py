@@ -49,4 +49,5 @@ HOST_RANK = Patch(
     ends="tpu-inference 0.18.0",
     probe=_probe,
     apply=_apply,
+    relies_on=("tpu_inference.worker.tpu_worker:TPUWorker.__init__",),
 )

@@ -57,4 +57,16 @@ RAY_EXECUTOR = Patch(
     ends="tpu-inference 0.18.0",
     probe=_probe,
     apply=_apply,
+    relies_on=(
+        f"{STOCK}:RayDistributedExecutor._init_executor",
+        f"{STOCK}:RayDistributedExecutor._init_workers_ray",
+        "vllm.v1.executor.ray_executor:RayDistributedExecutor.execute_model",
+        "vllm.v1.executor.ray_executor:RayDistributedExecutor.sample_tokens",
+        "vllm.v1.executor.ray_executor:RayDistributedExecutor._execute_dag",
+        "vllm.v1.executor.ray_executor:RayDistributedExecutor._compiled_ray_dag",
+        "vllm.v1.executor.ray_utils:RayWorkerWrapper.execute_model_ray",
+        "vllm.distributed.kv_transfer.kv_connector.utils:KVOutputAggregator.aggregate",
+        "tpu_inference.runner.tpu_runner:TPUModelRunner.execute_model",
+        "tpu_inference.runner.tpu_runner:TPUModelRunner.sample_tokens",
+    ),
 )

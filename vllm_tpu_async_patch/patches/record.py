@@ -1,6 +1,6 @@
 """What a patch is: a record that people read and a pair of mirrored operations that run.
 
-A patch changes attributes only.  Each change remembers what was there, so that removing a patch
+A patch changes attributes, and entries of dictionaries, only.  Each change remembers what was there, so that removing a patch
 puts back the very object, and so that a change which another tool has overwritten since is left
 alone and reported instead of being torn out.
 """
@@ -17,7 +17,12 @@ ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "ABSENT"})()
 
 
 def own_attribute(owner: Any, name: str) -> Any:
-    """The attribute as stored on ``owner`` itself (a classmethod stays one), or ABSENT."""
+    """The attribute as stored on ``owner`` itself (a classmethod stays one), or ABSENT.
+
+    Of a dictionary, its entry.
+    """
+    if isinstance(owner, dict):
+        return owner.get(name, ABSENT)
     if isinstance(owner, (type, ModuleType)):
         return vars(owner).get(name, ABSENT)
     return getattr(owner, name, ABSENT)
@@ -45,22 +50,31 @@ class Change:
         if not self.in_effect():
             raise RuntimeError(
                 f"{self} has been replaced by something else since; remove that first")
-        if self.before is ABSENT:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self.before)
+        _set(self.owner, self.name, self.before)
 
     def __str__(self) -> str:
         owner = getattr(self.owner, "__qualname__", None) or getattr(
-            self.owner, "__name__", repr(self.owner))
+            self.owner, "__name__", type(self.owner).__name__)
         return f"{owner}.{self.name}"
 
 
 def change(owner: Any, name: str, after: Any) -> Change:
     """Set ``owner.name`` and return the record that undoes it."""
     before = own_attribute(owner, name)
-    setattr(owner, name, after)
+    _set(owner, name, after)
     return Change(owner, name, before, after)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    if isinstance(owner, dict):
+        if value is ABSENT:
+            del owner[name]
+        else:
+            owner[name] = value
+    elif value is ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
 
 
 class NotYet(Exception):
@@ -87,6 +101,10 @@ class Patch:
         ends: when the patch is not needed any more.
         probe: looks at the imported module; raises Unexpected where it is not as expected.
         apply: makes the changes and returns them.
+        relies_on: the upstream functions, ``module:qualified.name``, that are replaced or whose
+            behaviour the patch counts on; the table has the hash of each one's body.
+        watches: it changes no behaviour of vLLM's; applied in strict mode whatever the verdict.
+        superfluous: a reason for which this process does not need the patch, or None.
     """
 
     name: str
@@ -98,3 +116,6 @@ class Patch:
     ends: str
     probe: Callable[[ModuleType], None]
     apply: Callable[[ModuleType], list[Change]]
+    relies_on: tuple[str, ...] = ()
+    watches: bool = False
+    superfluous: Callable[[ModuleType], str | None] = lambda module: None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
+from . import situation
 from .gate import UPSTREAM_BACKENDS
 from .record import ABSENT, Change, Patch, Unexpected, change, own_attribute
 
 HOOK = "executors_supports_async_scheduling"
 ANSWER = "supports_async_scheduling"
-TPU_EXECUTOR_MODULE = "tpu_inference.executors.ray_distributed_executor"
 
 
 def _add_classmethod(owner: str, name: str, make: Callable[[ModuleType], Callable[..., Any]]
@@ -46,15 +47,14 @@ def _tpu_list(module: ModuleType) -> Callable[..., Any]:
         The gate is evaluated before this platform replaces the backend by its Ray executor
         class, so the answer is that of the class that will be put in place.
         """
-        if module.envs.TPU_MULTIHOST_BACKEND != "ray":
+        if not situation.ray_hosts():
             return UPSTREAM_BACKENDS
-        executor = import_module(TPU_EXECUTOR_MODULE).RayDistributedExecutor
-        if not getattr(executor, ANSWER, bool)():
+        executor = import_module(situation.TPU_EXECUTOR).RayDistributedExecutor
+        # A host framework may have put a factory or a proxy there, which answers nothing.
+        if not situation.executor_supports(executor) or not isinstance(executor, type):
             return UPSTREAM_BACKENDS
-        stock = executor.__mro__[1]
-        return (*UPSTREAM_BACKENDS, "ray",
-                executor, f"{executor.__module__}.{executor.__qualname__}",
-                stock, f"{stock.__module__}.{stock.__qualname__}")
+        names = ((cls, f"{cls.__module__}.{cls.__qualname__}") for cls in executor.__mro__[:2])
+        return (*UPSTREAM_BACKENDS, "ray", *chain.from_iterable(names))
 
     return hook
 
@@ -83,14 +83,15 @@ PLATFORM_HOOK = Patch(
 
 TPU_WHITELIST = Patch(
     name="tpu-whitelist",
-    modules=("tpu_inference.platforms.tpu_platform",),
-    target=f"tpu_inference.platforms.tpu_platform.TpuPlatform.{HOOK}",
+    modules=(situation.TPU_PLATFORM,),
+    target=f"{situation.TPU_PLATFORM}.TpuPlatform.{HOOK}",
     why="with TPU_MULTIHOST_BACKEND=ray the platform puts its Ray executor in place of whatever "
     "was asked for, after the gate has judged the name that was asked for",
     how="overrides the hook: lists `ray`, the executor class and its dotted name when that class "
     "supports async scheduling",
     upstream="tpu-inference #1912 (first in 0.18.0)",
     ends="tpu-inference 0.18.0",
+    relies_on=(f"{situation.TPU_PLATFORM}:TpuPlatform.check_and_update_config",),
     **_add_classmethod("TpuPlatform", HOOK, _tpu_list),
 )
 
