@@ -9,9 +9,8 @@
 `ticket` is what both halves agree on, `outbox` and `local` carry, `worker` and `driver` are the
 two halves.  Nothing in here imports vLLM or tpu-inference; only `driver` needs Ray.
 
-Why a plain Unix stream socket.  Measured here, one message of 500 bytes from a thread of one
-process to another process that waits for it, interleaved, median of 7 rounds: see
-``bench/transport.py``.  vLLM's MessageQueue is about as fast while it spins, but a waiting reader
+Why a plain Unix stream socket.  vLLM's MessageQueue (``bench overhead``, strategy ``mq``) is about
+as fast while it spins, but a waiting reader
 takes a whole core, and its writer has no way to tell that the reader has died; pyzmq adds two
 threads and two hand-overs.  A stream socket blocks without polling, is part of the standard
 library, and its end of file tells of a dead worker at once.
