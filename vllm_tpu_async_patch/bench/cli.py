@@ -69,7 +69,7 @@ def local_ray() -> Iterator[None]:
     """A Ray of our own on the loopback address, gone afterwards."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_CGRAPH_get_timeout", "300")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")  # vLLM would log to stdout
     os.environ["VLLM_PLUGINS"] = ""  # vLLM is here for its queue alone
     import ray
 
@@ -78,7 +78,7 @@ def local_ray() -> Iterator[None]:
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR",
              log_to_driver=False, _node_ip_address="127.0.0.1",
              runtime_env={"env_vars": {"PYTHONPATH": path, "VLLM_TPU_ASYNC_PATCH": "0",
-                                       "VLLM_PLUGINS": "", "VLLM_LOGGING_LEVEL": "ERROR"}})
+                                       "VLLM_PLUGINS": "", "VLLM_CONFIGURE_LOGGING": "0"}})
     try:
         yield
     finally:

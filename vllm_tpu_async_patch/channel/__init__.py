@@ -9,11 +9,12 @@
 `ticket` is what both halves agree on, `outbox` and `local` carry, `worker` and `driver` are the
 two halves.  Nothing in here imports vLLM or tpu-inference; only `driver` needs Ray.
 
-Why a plain Unix stream socket.  vLLM's MessageQueue (``bench overhead``, strategy ``mq``) is about
-as fast while it spins, but a waiting reader
-takes a whole core, and its writer has no way to tell that the reader has died; pyzmq adds two
-threads and two hand-overs.  A stream socket blocks without polling, is part of the standard
-library, and its end of file tells of a dead worker at once.
+Why a plain Unix stream socket.  ``python -m vllm_tpu_async_patch.bench.transport`` compares it with
+pyzmq over a Unix socket and with vLLM's MessageQueue.  Here (2 busy cores, load 8, 4000 bytes) a
+round trip took 163, 169 and 172 us, in another run 208, 216 and 256: no difference that matters.
+What does: a reader of the MessageQueue spins while it waits (0.35 to 0.48 CPU seconds in a second,
+against 0.001), and neither it nor pyzmq tells that the other side has died.  A stream socket does,
+at once, by its end of file; it knows its peer's user; and it needs no package.
 """
 
 from .outbox import Outbox
