@@ -15,8 +15,12 @@ class BenchWorker:
     def __init__(self, rank: int, step_s: float) -> None:
         self.rank = rank
         self.device = Device(step_s)
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin again at step 1."""
         self.runner = Runner(self.device)
-        self.steps = WorkerSteps(rank, ships=rank == 0)
+        self.steps = WorkerSteps(self.rank, ships=self.rank == 0)
         self._fetchable: dict[int, Any] = {}
         self._ids = 0
 
