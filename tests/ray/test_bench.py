@@ -27,4 +27,6 @@ def test_overhead_prints_a_table_and_writes_the_figures(tmp_path):
     for row in found["strategies"].values():
         assert 0 < row["device_busy"] <= 1.001 and row["ms_per_step"] > 0
         assert row["driver_cpu_ms"] >= 0
-    assert len(done.stdout.splitlines()) == 7 and "round 1/1" in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[-6:]] == [
+        "strategy", *found["strategies"]]
+    assert "round 1/1" in done.stderr

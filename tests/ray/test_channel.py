@@ -82,6 +82,15 @@ def test_dropped_futures_leave_nothing_and_do_not_block(engine, mode):
         assert len(e.steps.inbox) == 0
 
 
+@MODES
+def test_any_number_of_dropped_futures_in_a_row(engine, mode):
+    e = engine(workers=2, mode=mode)
+    for _ in range(40):
+        e.submit("a")
+    assert e.submit("b").result().step == 41
+    assert not e.graph._graph._result_buffer and not e.steps.unread
+
+
 @pytest.mark.parametrize("rank", [0, 3])
 def test_a_failing_dispatch_names_step_phase_and_rank(engine, rank):
     e = engine(workers=4)
@@ -267,6 +276,7 @@ def test_many_steps_with_drops_and_failures_leave_nothing(engine, mode):
     for one, two in zip(before, after):
         assert two["resident"] - one["resident"] < 8 << 20
     assert e.steps.inbox is None or len(e.steps.inbox) == 0
+    assert not e.graph._graph._result_buffer and not e.steps.unread
     assert not own_sockets()
 
 

@@ -26,6 +26,10 @@ logger = logging.getLogger("vllm.vllm_tpu_async_patch.channel")
 LIMIT = "RAY_CGRAPH_get_timeout"
 
 
+#: Ray allows 10 executions whose answers were not read.
+_UNREAD = 3
+
+
 class BytesGraph:
     """A compiled graph whose inputs are pickled by us; see `ticket.encode`."""
 
@@ -56,6 +60,7 @@ class DriverSteps:
         self.workers = Workers(workers)
         self.graph_lock = threading.Lock()  # Ray: one reader at a time
         self.abandoned: deque[int] = deque()
+        self.unread: deque[tuple[int, list[list[Any]]]] = deque()
         self._step = 0
         self._begun: tuple[Any, list[Any]] | None = None
         self.inbox = self._open_channel(mode)
@@ -74,6 +79,9 @@ class DriverSteps:
             grammar_output: the grammar's bitmask, or None.
             aggregator: vLLM's KVOutputAggregator where there is a KV connector.
         """
+        if len(self.unread) > _UNREAD:
+            with self.graph_lock:
+                self.read_unread()
         begun, self._begun = self._begun, None
         forward: list[Any] = []
         if begun is not None and begun[0] is scheduler_output:
@@ -86,6 +94,20 @@ class DriverSteps:
                              forward, refs, aggregator)
         return StepFuture(step.receive, step.ready if self.inbox is not None else None,
                           prompt=len(self.workers.handles) == 1)
+
+    def read_unread(self, before: float = float("inf")) -> None:
+        """Read the tickets that nobody will ask for, of steps below ``before``; under the lock.
+
+        Left to themselves they block in ``CompiledDAGRef.__del__``, and Ray 2.60 keeps the answers
+        of all workers but one for ever and then refuses the next step.
+        """
+        while self.unread and self.unread[0][0] < before:
+            _, refs = self.unread.popleft()
+            for part in refs:
+                try:
+                    ray.get(part)
+                except Exception as error:
+                    logger.debug("[tpu-async-patch] an abandoned step: %s", error)
 
     def close(self) -> None:
         """Hang up; futures in flight fail."""
@@ -152,6 +174,8 @@ class _StepInFlight:
     def _abandon(self) -> None:
         if not self.taken:
             self.taken = True
+            if self.refs:
+                self.steps.unread.append((self.step, self.refs))
             inbox = self.steps.inbox
             (self.steps.abandoned.append if inbox is None else inbox.abandon)(self.step)
 
@@ -160,15 +184,15 @@ class _StepInFlight:
         tickets: list[StepTicket] = []
         try:
             with self.steps.graph_lock:
+                self.steps.read_unread(before=self.step)
                 for part in refs:
-                    tickets = [decode(t) if isinstance(t, bytes) else t for t in ray.get(part)]
-                    if any(getattr(t, "failure", None) for t in tickets):
-                        break
+                    tickets += [decode(t) if isinstance(t, bytes) else t for t in ray.get(part)]
         except Exception as error:
             raise self._failed("graph", error) from error
-        for rank, ticket in enumerate(tickets):
-            self._check(rank, ticket, expected)
-        return tickets
+        workers = len(self.steps.workers.handles)
+        for index, ticket in enumerate(tickets):
+            self._check(index % workers, ticket, expected)
+        return tickets[-workers:]  # a forward pass sent ahead has tickets of its own
 
     def _check(self, rank: int, ticket: Any, expected: int | None) -> None:
         if not isinstance(ticket, StepTicket):
