@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from vllm_tpu_async_patch import cli, demo
+from vllm_tpu_async_patch import cli, demo, envs
 
 pytestmark = pytest.mark.unit
 
@@ -45,3 +47,9 @@ def test_the_demo_table_says_when_tokens_differ() -> None:
               "device_ms": 40.0, "identical": False, "runs": [run]}
     text = demo.table(report)
     assert text.endswith("tokens identical: NO") and "50.0%" in text and "host-rank" in text
+
+
+def test_the_readme_has_every_variable() -> None:
+    text = Path(__file__).parents[2].joinpath("README.rst").read_text()
+    for variable in envs.VARIABLES:
+        assert f"\n``{variable.name}`` (" in text
