@@ -22,6 +22,10 @@ def function():
 @pytest.fixture
 def world(monkeypatch):
     """Two patches on one complete module, and a verdict that lists both."""
+    # Other layers' tests in this process may have imported vLLM, which takes over our lines.
+    levels = {name: getattr(logging, name) for name in ("DEBUG", "INFO", "WARNING", "ERROR")}
+    monkeypatch.setattr(report, "logging", types.SimpleNamespace(
+        getLogger=lambda name: types.SimpleNamespace(handlers=[]), **levels))
     module = types.ModuleType("some.module")
     module.first, module.second = function, function
     monkeypatch.setitem(hooks.sys.modules, "some.module", module)
