@@ -24,7 +24,9 @@ def apply() -> bool:
     Returns:
         False where ``VLLM_TPU_ASYNC_PATCH=0`` forbids it; nothing has been touched then.
     """
-    if os.environ.get("VLLM_TPU_ASYNC_PATCH", "").strip() == "0":
+    from . import doors
+
+    if doors.switched_off():
         return False
     from . import hooks
 

@@ -28,6 +28,11 @@ def wanted() -> bool:
     return False
 
 
+def switched_off() -> bool:
+    """Whether the environment forbids the patch, however it was asked for."""
+    return os.environ.get(VARIABLE, "").strip() == "0"
+
+
 def general() -> None:
     """Entry point of ``vllm.general_plugins``: runs in every vLLM process, may run again."""
     if wanted():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-PREFIX = "VLLM_TPU_ASYNC_PATCH"
+from .doors import VARIABLE as PREFIX
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,6 @@ VARIABLES: tuple[Variable, ...] = (TOGGLE, DISABLE, FORCE, CHANNEL, DEBUG)
 def get(variable: Variable) -> str:
     """The variable's value, stripped, or its default."""
     return os.environ.get(variable.name, variable.default).strip()
-
-
-def switched_off() -> bool:
-    """Whether the toggle forbids the patch, however it was asked for."""
-    return get(TOGGLE) == "0"
 
 
 def disabled(name: str) -> bool:

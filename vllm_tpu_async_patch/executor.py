@@ -7,9 +7,9 @@ from typing import Any
 
 import tpu_inference.executors.ray_distributed_executor as stock
 
-from . import envs, notes
-from .channel import StepFailed
+from . import doors, envs, notes
 from .channel.driver import BytesGraph, DriverSteps
+from .patches.kv_reports import aggregator_of
 from .patches.ray_executor import stock_executor
 
 
@@ -30,7 +30,7 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
 
     def _init_executor(self) -> None:
         envs.channel()  # a wrong value fails here, before weights are loaded
-        if envs.switched_off():
+        if doors.switched_off():
             raise RuntimeError(
                 f"{envs.TOGGLE.name}=0 in the engine's process ({os.getpid()}), but the process that "
                 f"made its configuration was patched; set the same value for both")
@@ -81,13 +81,7 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
                      non_block: bool = False) -> Any:
         if not self.scheduler_config.async_scheduling:
             return super()._execute_dag(scheduler_output, grammar_output, non_block)
-        aggregator = None
-        if self.has_connector:
-            # Read at every step: the engine sets it after the executor has been made.
-            aggregator = self.kv_output_aggregator
-            if aggregator is None:
-                raise StepFailed("a KV connector is configured but the engine has not set "
-                                 "kv_output_aggregator; reports of the other hosts would be lost")
+        aggregator = aggregator_of(self) if self.has_connector else None
         future = self._driver_steps().submit(self._graph(), scheduler_output, grammar_output,
                                              aggregator)
         return future if non_block else future.result()

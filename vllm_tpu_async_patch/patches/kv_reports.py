@@ -3,70 +3,46 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
-from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
+from ..channel.ticket import StepFailed
+from ..future import StepFuture
 from . import situation
-from .record import Change, Patch, Unexpected, change
+from .ray_executor import expect_execute_dag
+from .record import Change, Patch, change
 
 _DAG = f"{situation.TPU_EXECUTOR}:RayDistributedExecutor._execute_dag"
 
 
-class ReportsFuture(Future):  # type: ignore[type-arg]
-    """Result of one step with the KV reports of all workers aggregated.
+def aggregator_of(executor: Any) -> Any:
+    """The engine's KVOutputAggregator, to be asked for at every step; the engine sets it late.
 
-    Like ``AsyncResultFuture`` of tpu-inference 0.20.0 (executors/ray_distributed_executor.py), but
-    the result may be asked for any number of times.
-
-    Args:
-        refs: what the compiled graph gave: one result id per worker.
-        workers: the workers, in the same order.
-        aggregator: the engine's ``kv_output_aggregator``.
+    Raises:
+        StepFailed: there is a KV connector and the engine has not set it.
     """
+    if executor.kv_output_aggregator is None:
+        raise StepFailed("a KV connector is configured but the engine has not set "
+                         "kv_output_aggregator; reports of the other hosts would be lost")
+    return executor.kv_output_aggregator
 
-    def __init__(self, refs: Any, workers: list[Any], aggregator: Any) -> None:
-        super().__init__()
-        self._refs = refs
-        self._workers = workers
-        self._aggregator = aggregator
-        self._outputs: list[Any] | None = None
 
-    def result(self, timeout: float | None = None) -> Any:
-        """The output of the first worker, carrying the reports of all.
+def _receive(refs: Any, workers: list[Any], aggregator: Any) -> Any:
+    """The output of the first worker, carrying the reports of all.
 
-        Raises:
-            ray.exceptions.GetTimeoutError: it was not there in time; nothing is consumed.
-        """
-        if not self.done():
-            from ray.exceptions import GetTimeoutError
+    Mirrors ``AsyncResultFuture.result`` of tpu-inference 0.20.0
+    (executors/ray_distributed_executor.py).
+    """
+    import ray
 
-            try:
-                self.set_result(self._receive(timeout))
-            except GetTimeoutError:
-                raise
-            except Exception as error:
-                self.set_exception(error)
-        return super().result()
-
-    def _receive(self, timeout: float | None) -> Any:
-        import ray
-
-        # The graph's refs can be read once; a later call goes on where a timeout came.
-        if self._outputs is None:
-            ids = ray.get(self._refs, timeout=timeout)
-            self._outputs = [
-                worker.execute_method.remote("get_execute_model_output", result_id)
-                for worker, result_id in zip(self._workers, ids)]
-        return self._aggregator.aggregate(ray.get(self._outputs, timeout=timeout), output_rank=0)
+    outputs = [worker.execute_method.remote("get_execute_model_output", result_id)
+               for worker, result_id in zip(workers, ray.get(refs))]
+    return aggregator.aggregate(ray.get(outputs), output_rank=0)
 
 
 def _probe(module: ModuleType) -> None:
-    parameters = list(inspect.signature(module.RayDistributedExecutor._execute_dag).parameters)
-    if parameters != ["self", "scheduler_output", "grammar_output", "non_block"]:
-        raise Unexpected(f"_execute_dag takes {parameters}")
+    expect_execute_dag(module.RayDistributedExecutor)
 
 
 def _with_reports(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,13 +51,11 @@ def _with_reports(original: Callable[..., Any]) -> Callable[..., Any]:
                      non_block: bool = False) -> Any:
         if not (self.scheduler_config.async_scheduling and self.has_connector):
             return original(self, scheduler_output, grammar_output, non_block)
-        if self.kv_output_aggregator is None:
-            raise RuntimeError("a KV connector is configured but the engine has not set "
-                               "kv_output_aggregator; reports of the other hosts would be lost")
+        aggregator = aggregator_of(self)
         if self.forward_dag is None:
             self.forward_dag = self._compiled_ray_dag(enable_asyncio=False)
         refs = self.forward_dag.execute((scheduler_output, grammar_output))
-        future = ReportsFuture(refs, self.workers, self.kv_output_aggregator)
+        future = StepFuture(functools.partial(_receive, refs, self.workers, aggregator))
         return future if non_block else future.result()
 
     return _execute_dag

@@ -7,9 +7,20 @@ import sys
 from types import ModuleType
 
 from .record import Change, NotYet, Patch, Unexpected, change
+from .situation import TPU_EXECUTOR as STOCK
 
 RUNTIME = "vllm_tpu_async_patch.executor"
-STOCK = "tpu_inference.executors.ray_distributed_executor"
+
+
+def expect_execute_dag(executor: type) -> None:
+    """Check the one seam of vLLM's Ray executors that is patched.
+
+    Raises:
+        Unexpected: it takes other parameters than in 0.12 to 0.32.
+    """
+    parameters = list(inspect.signature(executor._execute_dag).parameters)  # type: ignore[attr-defined]
+    if parameters != ["self", "scheduler_output", "grammar_output", "non_block"]:
+        raise Unexpected(f"_execute_dag takes {parameters}")
 
 
 def _probe(module: ModuleType) -> None:
@@ -18,9 +29,7 @@ def _probe(module: ModuleType) -> None:
         raise Unexpected("the executor has an async path of its own")
     if "RayWorkerWrapper" not in executor._init_workers_ray.__code__.co_names:
         raise Unexpected("_init_workers_ray does not start the module's RayWorkerWrapper")
-    parameters = list(inspect.signature(executor._execute_dag).parameters)
-    if parameters != ["self", "scheduler_output", "grammar_output", "non_block"]:
-        raise Unexpected(f"_execute_dag takes {parameters}")
+    expect_execute_dag(executor)
     if not hasattr(module.RayWorkerWrapper, "execute_model_ray"):
         raise Unexpected("RayWorkerWrapper.execute_model_ray is missing")
 

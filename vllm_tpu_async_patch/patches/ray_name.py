@@ -8,9 +8,9 @@ from types import ModuleType
 from ..reasons import V2_EXECUTOR
 from . import situation
 from .record import ABSENT, Change, Patch, Unexpected, change, own_attribute
+from .situation import ANSWER
 
 MODULE = "vllm.v1.executor.ray_executor"
-ANSWER = "supports_async_scheduling"
 
 
 def _probe(module: ModuleType) -> None:

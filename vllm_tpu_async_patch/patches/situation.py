@@ -6,6 +6,8 @@ from typing import Any
 
 TPU_PLATFORM = "tpu_inference.platforms.tpu_platform"
 TPU_EXECUTOR = "tpu_inference.executors.ray_distributed_executor"
+#: vLLM's name, from 0.18.0 on, for the class method with which an executor answers.
+ANSWER = "supports_async_scheduling"
 
 
 def on_tpu() -> bool:
@@ -32,5 +34,5 @@ def over_ray() -> bool:
 
 def executor_supports(executor: Any) -> bool:
     """What an executor says of itself; whatever a host framework put in its place may say nothing."""
-    answer = getattr(executor, "supports_async_scheduling", None)
+    answer = getattr(executor, ANSWER, None)
     return bool(answer()) if callable(answer) else False

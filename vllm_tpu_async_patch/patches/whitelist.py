@@ -11,9 +11,9 @@ from typing import Any
 from . import situation
 from .gate import UPSTREAM_BACKENDS
 from .record import ABSENT, Change, Patch, Unexpected, change, own_attribute
+from .situation import ANSWER
 
 HOOK = "executors_supports_async_scheduling"
-ANSWER = "supports_async_scheduling"
 
 
 def _add_classmethod(owner: str, name: str, make: Callable[[ModuleType], Callable[..., Any]]
