@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -35,28 +34,20 @@ def run_program(name: str, task: dict[str, Any], toggle: dict[str, str], tmp_pat
     task = {**task, "result": str(result)}
     with EmulatedCluster(hosts, device_ms, env={**toggle, **environment}) as cluster:
         with log.open("w") as output:
-            code = _in_session([sys.executable, str(PROGRAMS / f"{name}.py"), json.dumps(task)],
-                               {**cluster.environment, **toggle, **environment}, output)
+            code = _start([sys.executable, str(PROGRAMS / f"{name}.py"), json.dumps(task)],
+                          {**cluster.environment, **toggle, **environment}, output, cluster).wait()
     assert code == 0, f"{name} ended with {code}\n{_tail(log)}"
     done: dict[str, Any] = json.loads(result.read_text())
     return done
 
 
-def _in_session(command: list[str], environment: dict[str, str], output: Any) -> int:
+def _start(command: list[str], environment: dict[str, str], output: Any,
+           cluster: EmulatedCluster) -> subprocess.Popen[Any]:
+    """Start a command whose whole session ends with the cluster."""
     child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
                              stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        return child.wait()
-    finally:
-        _end_session(child)
-
-
-def _end_session(child: subprocess.Popen[Any]) -> None:
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    child.wait()
+    cluster.take_charge(child.pid)
+    return child
 
 
 def _tail(log: Path, lines: int = 40) -> str:
@@ -120,9 +111,7 @@ def serve(model: str, arguments: list[str], toggle: dict[str, str], tmp_path: Pa
     with EmulatedCluster(hosts, env=toggle) as cluster, log.open("w") as output:
         environment = {**cluster.environment, **toggle}
         environment["PATH"] = environment_bin + os.pathsep + environment.get("PATH", "")
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                   stdout=output, stderr=subprocess.STDOUT,
-                                   start_new_session=True)
+        process = _start(command, environment, output, cluster)
         try:
             yield Server(process, port, log)
         finally:
@@ -131,4 +120,3 @@ def serve(model: str, arguments: list[str], toggle: dict[str, str], tmp_path: Pa
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 pass
-            _end_session(process)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -140,7 +138,7 @@ def _run_mode(mode: str, folder: Path, model: str, hosts: int, requests: int, ma
         environment = {**cluster.environment, **toggles}
         if MODES[mode]["in_process"]:
             environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        _run_child(mode, task, environment, folder / f"{mode}.log")
+        _run_child(mode, task, environment, folder / f"{mode}.log", cluster)
         done = json.loads(result.read_text())
         intervals = [i for i in read_record(str(record), host=0)
                      if done["began"] <= i.start <= done["ended"]]
@@ -159,20 +157,15 @@ def _toggles(patched: bool, hosts: int) -> dict[str, str]:
     return {envs.TOGGLE.name: "1", envs.DISABLE.name: others}
 
 
-def _run_child(mode: str, task: dict[str, Any], environment: dict[str, str], log: Path) -> None:
+def _run_child(mode: str, task: dict[str, Any], environment: dict[str, str], log: Path,
+               cluster: EmulatedCluster) -> None:
     command = [sys.executable, "-m", f"{__name__}.engine", json.dumps(task)]
     with log.open("w") as output:
         child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
                                  stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            code = child.wait()
-        finally:
-            # The engine core is a child of the child; the whole session goes.
-            try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
+        # The engine core is a child of the child; the whole session ends with the cluster.
+        cluster.take_charge(child.pid)
+        code = child.wait()
     if code != 0:
         lines = log.read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
         raise DemoFailed(f"mode {mode} ended with exit code {code}; its last lines:\n"
