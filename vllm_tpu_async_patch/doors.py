@@ -16,21 +16,26 @@ _warned = False
 
 
 def wanted() -> bool:
-    """Whether the environment asks for the patch.  An unknown value counts as off, with a warning."""
-    global _warned
-    value = os.environ.get(VARIABLE, "").strip().lower()
-    if value in ON:
-        return True
-    if value not in OFF and not _warned:
-        _warned = True
-        print(f"[tpu-async-patch] {VARIABLE}={value!r} is not understood, treated as off; "
-              f"accepted: 0, 1, strict", file=sys.stderr)
-    return False
+    """Whether the environment asks for the patch."""
+    return _toggle() in ON
 
 
 def switched_off() -> bool:
     """Whether the environment forbids the patch, however it was asked for."""
-    return os.environ.get(VARIABLE, "").strip() == "0"
+    return _toggle() == "0"
+
+
+def _toggle() -> str:
+    """The variable's value: one of ON and OFF.  Any other counts as off, with one warning."""
+    global _warned
+    value = os.environ.get(VARIABLE, "").strip().lower()
+    if value in ON or value in OFF:
+        return value
+    if not _warned:
+        _warned = True
+        print(f"[tpu-async-patch] {VARIABLE}={value!r} is not understood, treated as off; "
+              f"accepted: 0, 1, strict", file=sys.stderr)
+    return "0"
 
 
 def general() -> None:
