@@ -13,6 +13,7 @@ from functools import partial
 from types import ModuleType
 
 from . import compat, envs, probe, reasons, report
+from .imports import Watch
 from .patches import PATCHES, Change, Patch
 from .patches.record import NotYet, Unexpected
 from .report import Record
@@ -22,6 +23,9 @@ _active = False
 _hooked: set[str] = set()
 _busy: set[str] = set()
 _changes: dict[str, list[Change]] = {}
+#: Modules whose import is hooked, and those of them whose hooks have run.
+_modules: set[str] = set()
+_arrivals: set[str] = set()
 #: Why nothing is touched any more: an imported object was not what the table says.
 _drifted: str | None = None
 records: dict[str, Record] = {p.name: Record(p.name, p.target) for p in PATCHES}
@@ -37,6 +41,7 @@ def install() -> None:
     for patch in PATCHES:
         _try(patch)
         _hook(patch)
+    _watch.install()
 
 
 def uninstall() -> None:
@@ -50,6 +55,7 @@ def uninstall() -> None:
     stuck: list[str] = []
     with _lock:
         _active = False
+        _watch.remove()
         for patch in reversed(PATCHES):
             stuck += _revert(patch)
     if stuck:
@@ -82,6 +88,8 @@ def _hook(patch: Patch) -> None:
         if patch.name in _hooked:
             return
         _hooked.add(patch.name)
+        _modules.update(patch.modules)
+        _arrivals.update(name for name in patch.modules if name in sys.modules)
     from wrapt import register_post_import_hook
 
     for module in patch.modules:
@@ -102,6 +110,24 @@ def _arrived(patch: Patch, registering: threading.Event, module: ModuleType) -> 
     for other in PATCHES:
         if other is not patch and records[other.name].state == report.WAITING:
             _try(other)
+
+
+def _executed(module: ModuleType) -> None:
+    """A hooked module has been executed.  If not for the first time, what it defines is new."""
+    if module.__name__ not in _arrivals:
+        return _arrivals.add(module.__name__)
+    for patch in PATCHES:
+        if module.__name__ not in patch.modules:
+            continue
+        with _lock:
+            forgotten = _changes.pop(patch.name, [])
+        for made in reversed(forgotten):
+            if made.in_effect():  # on what is old, or in a module that was not reloaded
+                made.revert()
+        _try(patch, arriving=module)
+
+
+_watch = Watch(_modules, _executed)
 
 
 def _complete(module: ModuleType) -> bool:

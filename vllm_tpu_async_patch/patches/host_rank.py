@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -19,22 +19,22 @@ def _probe(module: ModuleType) -> None:
         raise Unexpected(f"TPUWorker.__init__ takes {parameters} first")
 
 
-def _one_stage_rank(wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...],
-                    kwargs: dict[str, Any]) -> Any:
-    bound = inspect.signature(wrapped).bind(*args, **kwargs)
-    parallel = bound.arguments["vllm_config"].parallel_config
-    over_ray = getattr(parallel.distributed_executor_backend, "uses_ray", False)
-    if parallel.pipeline_parallel_size == 1 and over_ray:
-        bound.arguments["rank"] = 0
-    return wrapped(*bound.args, **bound.kwargs)
-
-
 def _apply(module: ModuleType) -> list[Change]:
-    import wrapt
-
     worker = module.TPUWorker
-    return [change(worker, "__init__",
-                   wrapt.FunctionWrapper(vars(worker)["__init__"], _one_stage_rank))]
+    init = vars(worker)["__init__"]
+    signature = inspect.signature(init)
+
+    # Not a wrapt proxy: this one is pickled by name, as the original is.
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        parallel = bound.arguments["vllm_config"].parallel_config
+        over_ray = getattr(parallel.distributed_executor_backend, "uses_ray", False)
+        if parallel.pipeline_parallel_size == 1 and over_ray:
+            bound.arguments["rank"] = 0
+        init(*bound.args, **bound.kwargs)
+
+    return [change(worker, "__init__", __init__)]
 
 
 HOST_RANK = Patch(
