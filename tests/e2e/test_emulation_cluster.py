@@ -30,7 +30,7 @@ ray.init(logging_level="ERROR")
 class Host:
     def look(self):
         names = ("TPU_WORKER_ID", "TPU_EMULATION_HOSTS", "TPU_EMULATION_DEVICE_MS", "ONE_MORE",
-                 "FROM_CALLER")
+                 "FROM_CALLER", "VLLM_HOST_IP")
         return [os.environ.get(name) for name in names] + ["tpu_emulation" in sys.modules]
 
 hosts = [Host.remote() for node in ray.nodes()]
@@ -91,7 +91,8 @@ def test_two_hosts_on_the_loopback_address(monkeypatch: pytest.MonkeyPatch) -> N
                                 capture_output=True)
         assert looked.returncode == 0, looked.stderr
         seen, addresses = looked.stdout.splitlines()
-        assert seen == str([[str(host), "2", "7.5", "yes", "too", True] for host in range(2)])
+        assert seen == str([[str(host), "2", "7.5", "yes", "too", f"127.0.0.{host + 1}",
+                             True] for host in range(2)])
         assert addresses == "['127.0.0.1']"
         folder = Path(cluster.environment[nodes.MARK])
         assert folder.is_dir()

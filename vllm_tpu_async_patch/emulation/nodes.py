@@ -106,6 +106,10 @@ def remove(folder: str) -> None:
 def start_nodes(folder: str, hosts: int, port: int) -> str:
     """Start Ray: a head and further nodes, one TPU each, all of them on 127.0.0.1.
 
+    To vLLM each host has an address of its own: it sorts its workers by them, and only so the
+    output rank runs on the engine's host.  Ray's are the same, since Ray listens everywhere for a
+    node that is not on 127.0.0.1 itself.
+
     Not with ``ray start``: that takes 127.0.0.1 for a mistake, and puts a public address there.
     Nor with ``ray.cluster_utils``: that makes itself the machine's current cluster.
 
@@ -125,7 +129,8 @@ def start_nodes(folder: str, hosts: int, port: int) -> str:
             node_ip_address="127.0.0.1", temp_dir=folder, num_cpus=2, num_gpus=0,
             resources={"TPU": 1}, object_store_memory=150 << 20, min_worker_port=0,
             max_worker_port=0, include_dashboard=False, no_monitor=True,
-            include_log_monitor=host == 0, env_vars={"TPU_WORKER_ID": str(host)})
+            include_log_monitor=host == 0,
+            env_vars={"TPU_WORKER_ID": str(host), "VLLM_HOST_IP": f"127.0.0.{host + 1}"})
         params.dashboard_agent_listen_port = None  # any, as for the others, which are 0
         if host == 0:
             params.gcs_server_port = port
