@@ -1,9 +1,10 @@
 """The emulated device's clock, and the record of when the device was busy.
 
 A forward pass on a TPU costs the host its dispatch only; here the CPU computes it, so overlap of
-host and device could not be seen.  The clock restores it: each forward pass occupies the device
-for at least a given time, in order, one at a time, and what it samples cannot be read before that
-time has passed.  Nobody computes meanwhile, and dispatch never waits.
+host and device could not be seen.  The clock restores it: once it is computed, each forward pass
+occupies the device for a given time, in order, one at a time, and what it samples cannot be read
+before that time has passed.  That time costs no CPU, and dispatch never waits.  The computing
+itself is work of the host: it may overlap with the device's time for the steps before.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class DeviceClock:
                  ready: Callable[[Any], object] | None = None):
         """
         Args:
-            device_ms: the least time a step occupies the device.
+            device_ms: the time a step occupies the device; 0 for as long as the CPU computes it.
             record: folder for the record; None keeps none.
             host: this host's number, for the record.
             ready: waits until a step's results have been computed; `jax.block_until_ready`
@@ -110,8 +111,7 @@ class DeviceClock:
 
         Args:
             tokens: how many tokens are scheduled, for the record.
-            forward: dispatches the computation.  What it computes before it returns counts
-                as the device's time.
+            forward: dispatches the computation.
             computed: picks the part of the results that tells when the computation is over.
         """
         self._count += 1
@@ -135,8 +135,9 @@ class DeviceClock:
             except Exception:
                 pass  # a computation that failed is over as well; its reader gets the exception
             del results
-            start = max(step.submitted, free)
-            free = max(start + self._seconds, time.monotonic())
+            computed = time.monotonic()
+            start = max(computed if self._seconds else step.submitted, free)
+            free = max(start + self._seconds, computed)
             step.settle(start, free)
             self._write(step)
 
