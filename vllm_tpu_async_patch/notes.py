@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import socket
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -66,17 +67,56 @@ def compare(driver: dict[str, str], workers: list[dict[str, Any]]) -> None:
                           + f"\nInstall the same versions on all nodes: {cure()}")
 
 
-def explain(error: Exception) -> Exception:
-    """The error of a worker's start, as `NotesDiffer` where the cause is our absence there."""
+def explain(error: Exception, nodes: Sequence[str] = ()) -> Exception:
+    """The error of a worker's start, as `NotesDiffer` where the cause is our absence there.
+
+    Args:
+        error: what Ray said.
+        nodes: what `survey` says of them.
+    """
     text = str(error)
     missing = "vllm_tpu_async_patch" in text and (
         "ModuleNotFoundError" in text or "ImportError" in text or "failed to be imported" in text)
     older = "installation_notes" in text and "AttributeError" in text
     if not (missing or older):
         return error
-    what = ("lacks this package" if missing else "has an older version of this package")
-    return NotesDiffer(f"a node that a Ray worker was started on {what}. Install on all nodes: "
-                       f"{cure()}, or set VLLM_TPU_ASYNC_PATCH=0. Ray said:\n{text.strip()}")
+    what = "lacks this package" if missing else "has an older version of this package"
+    return NotesDiffer("\n".join([
+        f"a node that a Ray worker was started on {what}", *(f"  {line}" for line in nodes),
+        f"Install on all nodes: {cure()}, or set VLLM_TPU_ASYNC_PATCH=0. Ray said: "
+        f"{text.strip()[-1000:]}"]))
+
+
+def survey(timeout: float = 10.0) -> list[str]:
+    """Which version of this package each node of the Ray cluster has, a line each."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+    def look() -> str:  # nested, so that it travels by value: there may be no module of ours
+        import re
+        from importlib.util import find_spec
+        from pathlib import Path
+
+        spec = find_spec("vllm_tpu_async_patch")
+        if spec is None or spec.origin is None:
+            return "not installed"
+        found = re.search('__version__ = "(.*)"', Path(spec.origin).with_name("_version.py").read_text())
+        return f"{found[1] if found else 'unknown version'} ({Path(spec.origin).parent})"
+
+    task = ray.remote(num_cpus=0)(look)
+    asked = {task.options(scheduling_strategy=On(node["NodeID"], soft=False)).remote(): node
+             for node in ray.nodes() if node["Alive"]}
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
+    lines = []
+    for ref in [*answered, *silent]:
+        try:
+            found = ray.get(ref) if ref in answered else f"no answer in {timeout:g} s"
+        except Exception as error:
+            found = f"no answer: {error}"
+        node = asked[ref]
+        lines.append(f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}, "
+                     f"{node['NodeID'][:8]}): {PACKAGE} {found}")
+    return sorted(lines)
 
 
 def cure() -> str:

@@ -103,8 +103,8 @@ def remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_nodes(folder: str, hosts: int, port: int) -> str:
-    """Start Ray: a head and further nodes, one TPU each, all of them on 127.0.0.1.
+def start_node(folder: str, host: int, port: int) -> str:
+    """Start one host's Ray node, with one TPU, on 127.0.0.1; host 0 is the head.
 
     To vLLM each host has an address of its own: it sorts its workers by them, and only so the
     output rank runs on the engine's host.  Ray's are the same, since Ray listens everywhere for a
@@ -112,6 +112,11 @@ def start_nodes(folder: str, hosts: int, port: int) -> str:
 
     Not with ``ray start``: that takes 127.0.0.1 for a mistake, and puts a public address there.
     Nor with ``ray.cluster_utils``: that makes itself the machine's current cluster.
+
+    Args:
+        folder: the cluster's.
+        host: its number.
+        port: of the head.
 
     Returns:
         The head's address.
@@ -123,21 +128,19 @@ def start_nodes(folder: str, hosts: int, port: int) -> str:
         def start_api_server(self, **_: object) -> None:
             """None: nobody looks at this cluster, and it takes seconds."""
 
-    address = None
-    for host in range(hosts):
-        params = RayParams(
-            node_ip_address="127.0.0.1", temp_dir=folder, num_cpus=2, num_gpus=0,
-            resources={"TPU": 1}, object_store_memory=150 << 20, min_worker_port=0,
-            max_worker_port=0, include_dashboard=False, no_monitor=True,
-            include_log_monitor=host == 0,
-            env_vars={"TPU_WORKER_ID": str(host), "VLLM_HOST_IP": f"127.0.0.{host + 1}"})
-        params.dashboard_agent_listen_port = None  # any, as for the others, which are 0
-        if host == 0:
-            params.gcs_server_port = port
-        else:
-            params.gcs_address, params.node_manager_port = address, 0
-        node = BareNode(params, head=host == 0, shutdown_at_exit=False, spawn_reaper=True)
-        address = address or node.gcs_address
+    params = RayParams(
+        node_ip_address="127.0.0.1", temp_dir=folder, num_cpus=2, num_gpus=0,
+        resources={"TPU": 1}, object_store_memory=150 << 20, min_worker_port=0,
+        max_worker_port=0, include_dashboard=False, no_monitor=True,
+        include_log_monitor=host == 0,
+        env_vars={"TPU_WORKER_ID": str(host), "VLLM_HOST_IP": f"127.0.0.{host + 1}"})
+    params.dashboard_agent_listen_port = None  # any, as for the others, which are 0
+    if host == 0:
+        params.gcs_server_port = port
+    else:
+        params.gcs_address, params.node_manager_port = f"127.0.0.1:{port}", 0
+    node = BareNode(params, head=host == 0, shutdown_at_exit=False, spawn_reaper=True)
+    address: str = node.gcs_address
     return address
 
 
@@ -178,7 +181,8 @@ def main() -> None:
     output = os.dup(1)
     os.dup2(2, 1)
     try:
-        address = start_nodes(folder, order["hosts"], order["port"])
+        for host in range(order["hosts"]):
+            address = start_node(folder, host, order["port"])
         os.write(output, (json.dumps({"address": address}) + "\n").encode())
         sessions = follow_owner(order["owner"])
     finally:
