@@ -73,6 +73,11 @@ NOT_TPU = Reason(
 NOT_REQUESTED = Reason(
     "not-requested", "async scheduling was not asked for; this release's default is off",
     "Add --async-scheduling.")
+MADE_WITHOUT_US = Reason(
+    "made-without-us", "this engine is patched, but its configuration was made where the patch was "
+    "not in place (another process, or earlier in this one): what vLLM alone decided stays",
+    "Set VLLM_TPU_ASYNC_PATCH for the process that makes the configuration too (the API server), "
+    "or let the patch in earlier; README.rst, 'Other ways in'.")
 TURNED_OFF = Reason(
     "turned-off", "vLLM turned async scheduling off while it validated the configuration",
     "Look for the warning that vLLM's log has at that point.")
@@ -82,5 +87,5 @@ V2_EXECUTOR = Reason(
 
 REASONS: tuple[Reason, ...] = (
     NO_VLLM, NO_TPU_INFERENCE, UNKNOWN, TORCH_XLA, SYNC_RUNNER, PAIR, DRIFT, FORCED_DRIFT,
-    DISABLED, PIPELINE, SPECULATION, SCHEDULER, NOT_RAY, NOT_TPU, NOT_REQUESTED, TURNED_OFF,
-    V2_EXECUTOR)
+    DISABLED, PIPELINE, SPECULATION, SCHEDULER, NOT_RAY, NOT_TPU, NOT_REQUESTED,
+    MADE_WITHOUT_US, TURNED_OFF, V2_EXECUTOR)

@@ -94,14 +94,16 @@ _NOTE = "_tpu_async_patch_requested"
 _WORDS = {True: "on", False: "off", None: "auto"}
 
 
-def note_request(scheduler_config: Any) -> None:
+def note_request(vllm_config: Any) -> None:
     """Remember, on the config itself, what was asked for before the gate changes it."""
-    if not hasattr(scheduler_config, _NOTE):
+    scheduler_config = vllm_config.scheduler_config
+    # A config with an id has been through a gate without us, so what it says now is an outcome.
+    if not hasattr(scheduler_config, _NOTE) and not getattr(vllm_config, "instance_id", ""):
         setattr(scheduler_config, _NOTE, scheduler_config.async_scheduling)
 
 
 def requested(scheduler_config: Any) -> str:
-    """What was asked for: on, off, auto; unknown where the config did not pass our gate."""
+    """What was asked for: on, off, auto; unknown where the config was made without us."""
     return _WORDS.get(getattr(scheduler_config, _NOTE, "unknown"), "unknown")
 
 
@@ -134,6 +136,8 @@ def explain(vllm_config: Any) -> str:
     why = refusal()
     if why is not None or scheduler.async_scheduling:
         return why or compat.verdict().reason
+    if requested(scheduler) == "unknown":
+        return reasons.MADE_WITHOUT_US()
     if requested(scheduler) == "off":
         return reasons.NOT_REQUESTED()
     if vllm_config.parallel_config.pipeline_parallel_size > 1:
@@ -174,6 +178,8 @@ def engine_starts(vllm_config: Any, executor: type) -> None:
         name = _without_overlap(scheduler)
         if name is not None:
             say(reasons.SCHEDULER(scheduler=name), logging.WARNING)
+    elif requested(scheduler) == "unknown" and refusal() is None:
+        say(reasons.MADE_WITHOUT_US(), logging.WARNING)
     elif envs.strict() and requested(scheduler) == "on":
         raise RuntimeError(f"{envs.TOGGLE.name}=strict: async scheduling was asked for and is not "
                            f"on: {explain(vllm_config)}")

@@ -19,7 +19,7 @@ def _note(module: ModuleType) -> list[Change]:
 
     @functools.wraps(original)
     def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        report.note_request(self.scheduler_config)
+        report.note_request(self)
         original(self, *args, **kwargs)
         report.insist(self)
 
