@@ -24,6 +24,12 @@ pytest.importorskip("vllm", reason="needs vllm-tpu")
 PROGRAMS = Path(__file__).parent / "programs"
 ON = {"VLLM_TPU_ASYNC_PATCH": "1"}
 OFF = {"VLLM_TPU_ASYNC_PATCH": "0"}
+ACTORS = """
+import json, ray
+ray.init(logging_level="ERROR")
+from ray._private.state import actors
+print(json.dumps([a["ActorClassName"] for a in actors().values() if a["State"] != "DEAD"]))
+"""
 
 
 def run_program(name: str, task: dict[str, Any], toggle: dict[str, str], tmp_path: Path,
@@ -57,10 +63,12 @@ def _tail(log: Path, lines: int = 40) -> str:
 class Server:
     """A running (or failed) ``vllm serve``."""
 
-    def __init__(self, process: subprocess.Popen[Any], port: int, log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[Any], port: int, log: Path,
+                 cluster: EmulatedCluster) -> None:
         self.process = process
         self.port = port
         self.log = log
+        self._cluster = cluster
 
     def wait_ready(self) -> bool:
         """Whether it came up; False when its engine died, or the process ended, instead.
@@ -82,6 +90,25 @@ class Server:
             "ignore_eos": True, "return_token_ids": True})
         return list(json.loads(answer)["choices"][0]["token_ids"])
 
+    def healthy(self) -> bool:
+        """Whether /health answers 200."""
+        try:
+            return self._open("/health") == b""
+        except urllib.error.HTTPError:
+            return False
+
+    def stop(self) -> int:
+        """Shut it down as an operator does.  Returns its exit code."""
+        self.process.terminate()
+        return self.process.wait(120)
+
+    def actors(self) -> list[str]:
+        """Classes of the Ray actors that are not dead."""
+        done = subprocess.run([sys.executable, "-c", ACTORS], env=self._cluster.environment,
+                              capture_output=True, text=True, check=True)
+        found: list[str] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
     def output(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -97,23 +124,23 @@ class Server:
 
 @contextmanager
 def serve(model: str, arguments: list[str], toggle: dict[str, str], tmp_path: Path,
-          hosts: int = 1) -> Iterator[Server]:
-    """``vllm serve`` on emulated hosts, on a free loopback port."""
+          hosts: int = 1, prefix: tuple[str, ...] = (), **variables: str) -> Iterator[Server]:
+    """``vllm serve``, perhaps behind a command, on emulated hosts and a free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = tmp_path / f"serve-{time.monotonic_ns()}.log"
-    command = ["vllm", "serve", model, "--served-model-name", "tiny", "--host", "127.0.0.1",
+    command = [*prefix, "vllm", "serve", model, "--served-model-name", "tiny", "--host", "127.0.0.1",
                "--port", str(port), "--dtype", "float32", "--max-model-len", "256",
                "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--enforce-eager",
                "--no-enable-prefix-caching", "--tensor-parallel-size", str(hosts), *arguments]
     environment_bin = str(Path(sys.executable).parent)
-    with EmulatedCluster(hosts, env=toggle) as cluster, log.open("w") as output:
-        environment = {**cluster.environment, **toggle}
+    with EmulatedCluster(hosts, env={**toggle, **variables}) as cluster, log.open("w") as output:
+        environment = {**cluster.environment, **toggle, **variables}
         environment["PATH"] = environment_bin + os.pathsep + environment.get("PATH", "")
         process = _start(command, environment, output, cluster)
         try:
-            yield Server(process, port, log)
+            yield Server(process, port, log, cluster)
         finally:
             process.terminate()
             try:

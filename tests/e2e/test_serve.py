@@ -33,3 +33,29 @@ def test_patched_it_serves_what_the_sync_server_serves(tiny_model: str, tmp_path
         assert server.wait_ready(), server.output()[-4000:]
         assert [server.complete(prompt, 24) for prompt in PROMPTS] == expected
         assert "TPUAsyncRayWorkerWrapper" in server.output()
+
+
+#: Activated by the variable and vLLM's entry points; by the interpreter's start where vLLM is told
+#: to load no plugin.
+DOORS = {"entry points": ((), {}), "run": (("vllm-tpu-async-patch", "run", "--"),
+                                           {"VLLM_PLUGINS": ""})}
+
+
+@pytest.mark.e2e_all
+@pytest.mark.parametrize("door", DOORS)
+def test_two_hosts_behind_an_api_server(tiny_model: str, tmp_path: Path, door: str) -> None:
+    prefix, variables = DOORS[door]
+    arguments = ["--async-scheduling", "--distributed-executor-backend", "ray"]
+    with serve(tiny_model, arguments, ON, tmp_path, 2, prefix, **variables) as server:
+        assert server.wait_ready(), server.output()[-4000:]
+        answers = [server.complete(prompt, 8) for prompt in PROMPTS]
+        assert [len(tokens) for tokens in answers] == [8] * len(PROMPTS)
+        assert [server.complete(prompt, 8) for prompt in PROMPTS] == answers
+        assert server.healthy()
+        assert server.actors().count("TPUAsyncRayWorkerWrapper") == 2
+        (line,) = [line for line in server.output().splitlines() if "requested=" in line]
+        assert "requested=on effective=on" in line and "action=backport" in line
+        assert "executor=vllm_tpu_async_patch.executor.TPUAsyncRayExecutor" in line
+        assert server.stop() == 0, server.output()[-3000:]
+        assert server.actors() == []
+        assert "Traceback" not in server.output()
