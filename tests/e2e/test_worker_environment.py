@@ -66,8 +66,10 @@ def _start_engine(python: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> 
         assert join.stdin is not None and join.stdout is not None
         try:
             assert "joined" in join.stdout.readline()
+            # Not from the checkout: Ray gives the driver's folder to its workers, as a path.
             engine = subprocess.run([sys.executable, "-c", ENGINE, model], env=environment,
-                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    cwd=model)
         finally:
             join.kill()
             join.wait()
