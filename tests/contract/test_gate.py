@@ -98,6 +98,14 @@ def test_what_vllm_refuses_for_other_reasons_it_refuses_in_its_own_words(version
             assert found["patched"][key] == found["unpatched"][key], key
 
 
+@pytest.mark.parametrize("version", OLD[:1] + OLD[-1:])
+def test_what_the_demo_asks_for_is_vllms_own_refusal_without_us(version):
+    cell = "ray/on/pp1/-/ray"
+    _, text = outcomes(version)["unpatched"][cell]
+    assert "async scheduling only supports `mp`, `uni`" in text and "you chose `ray`" in text
+    assert outcomes(version)["patched"][cell] == [True, gate_child.OUR_NAME]
+
+
 @pytest.mark.parametrize("version", RELEASES)
 def test_removed_equals_unpatched(version):
     found = outcomes(version)

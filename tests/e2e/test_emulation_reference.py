@@ -91,7 +91,7 @@ def reference(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> list
     return answers
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("hosts", [pytest.param(1, marks=pytest.mark.e2e_all), 2])
 def test_the_tokens_are_those_of_transformers(tiny_model: str, tmp_path: Path, hosts: int,
                                               reference: list[dict[str, Any]]) -> None:
     # The releases that we pin do not run on two hosts without the patch that this repository is.
