@@ -11,6 +11,7 @@ import pytest
 import wheels
 
 ROOT = Path(__file__).parents[2]
+QUICK = str(Path(__file__).with_name("quick"))
 PYTHON_0200 = os.environ.get("VTAP_PYTHON_0200", "")
 #: Releases that run with this interpreter's dependencies, and those that need 0.20.0's.
 OLD = ("0.12.0", "0.13.2.post6", "0.13.3")
@@ -31,7 +32,7 @@ def environment(version: str, *overlays: object, **variables: str) -> dict[str, 
     """Environment with the release, and before it ``overlays``, on PYTHONPATH; the patch is off."""
     inherited = {key: value for key, value in os.environ.items()
                  if not key.startswith(("VLLM_", "TPU_MULTIHOST"))}
-    path = [str(ROOT), *map(str, overlays), *wheels.unpacked(version)]
+    path = [str(ROOT), *map(str, overlays), *wheels.unpacked(version), QUICK]
     return {**inherited, "PYTHONPATH": os.pathsep.join(path), "HF_HUB_OFFLINE": "1",
             "JAX_PLATFORMS": "cpu", "VLLM_TPU_ASYNC_PATCH": "0",
             # vLLM remembers there what it found out about a model, for one release at a time.
