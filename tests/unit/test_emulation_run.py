@@ -41,10 +41,10 @@ sys.exit(run.emulate(sys.argv[1:], 2, 1.5, "rec", 77))
 
 def start(*command: str, **variables: str) -> "subprocess.Popen[str]":
     environment = {**os.environ, **variables, "VLLM_TPU_ASYNC_PATCH": "0", "PYTHONPATH": str(ROOT)}
-    # Under nohup it would be ignored, and stay so.
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *command], env=environment, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    # Under nohup, or in a script's background, signals are ignored, and stay so.
+    return subprocess.Popen(["env", "--default-signal", sys.executable, "-c", PROGRAM, *command],
+                            env=environment, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
 
 
 def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
