@@ -116,14 +116,14 @@ def _executed(module: ModuleType) -> None:
     """A hooked module has been executed.  If not for the first time, what it defines is new."""
     if module.__name__ not in _arrivals:
         return _arrivals.add(module.__name__)
-    for patch in PATCHES:
-        if module.__name__ not in patch.modules:
-            continue
+    affected = [patch for patch in PATCHES if module.__name__ in patch.modules]
+    for patch in reversed(affected):  # last first, as in `uninstall`: they lie on one another
         with _lock:
             forgotten = _changes.pop(patch.name, [])
         for made in reversed(forgotten):
             if made.in_effect():  # on what is old, or in a module that was not reloaded
                 made.revert()
+    for patch in affected:
         _try(patch, arriving=module)
 
 

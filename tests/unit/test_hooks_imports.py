@@ -89,7 +89,6 @@ import leaf
 for _ in range(2):
     importlib.reload(leaf)
     assert leaf.answer() == "ours over stock" and state() == "applied", leaf.answer()
-fresh = leaf.answer
 hooks.uninstall()
 assert leaf.answer() == "stock"
 importlib.reload(leaf)
@@ -198,6 +197,22 @@ except ZeroDivisionError as error:
 else:
     raise AssertionError("no error")
 """,
+    "two patches on one another, and the other module is reloaded": """
+def over(name):
+    def apply(module):
+        before = module.answer
+        return [change(module, "answer", lambda: name + " over " + before())]
+    return Patch(name, ("leaf", "bundle"), "leaf.answer", "", "", "", "", lambda m: None, apply)
+hooks.PATCHES = (over("first"), over("second"))
+hooks.records = {p.name: report.Record(p.name, p.target) for p in hooks.PATCHES}
+compat.verdict = lambda: compat.Verdict("backport", "why", ("first", "second"), row)
+hooks.install()
+import leaf, bundle
+importlib.reload(bundle)
+assert leaf.answer() == "second over first over stock", leaf.answer()
+hooks.uninstall()
+assert leaf.answer() == "stock"
+""",
     "another tool wrapped it before": """
 import leaf
 wrapt.wrap_function_wrapper(leaf, "answer", lambda w, i, a, k: "theirs over " + w())
@@ -259,7 +274,7 @@ assert leaf.answer() == "stock"
 @pytest.fixture(scope="session")
 def oldest_wrapt(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("wrapt")
-    # The first 1.14 that has wheels for Python 3.11; there is none for later Pythons.
+    # One that installs here.
     version = "1.14.0" if sys.version_info < (3, 11) else "1.14.2"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target",
                     str(folder), f"wrapt=={version}"], check=True)
