@@ -42,9 +42,10 @@ class TPUAsyncRayExecutor(stock_executor(stock)):  # type: ignore[misc]
         try:
             super()._init_workers_ray(placement_group, **ray_remote_kwargs)
         except Exception as error:
-            if notes.explain(error) is error:
+            explained = notes.explain(error, notes.survey)
+            if explained is error:
                 raise
-            raise notes.explain(error, notes.survey()) from error
+            raise explained from error
 
     def collective_rpc(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         """As the parent; before the workers are made their nodes are compared with this one.

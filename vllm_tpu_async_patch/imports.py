@@ -1,8 +1,9 @@
 """The finder that tells when a hooked module has been executed: every time, the first and later.
 
 wrapt keeps the hooks.  Its own finder calls them once for each name, so that a reloaded module
-stays bare, and up to 1.16 it leaves a loader on the module that cannot show sources and that
-``python -m`` cannot use.
+stays bare, and that of 1.14 leaves a loader on the module that ``python -m`` cannot use.
+
+`emulation.imports` has a finder of the same kind: that package has to work alone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,12 +67,12 @@ def compare(driver: dict[str, str], workers: list[dict[str, Any]]) -> None:
                           + f"\nInstall the same versions on all nodes: {cure()}")
 
 
-def explain(error: Exception, nodes: Sequence[str] = ()) -> Exception:
+def explain(error: Exception, nodes: Callable[[], Sequence[str]] = tuple) -> Exception:
     """The error of a worker's start, as `NotesDiffer` where the cause is our absence there.
 
     Args:
         error: what Ray said.
-        nodes: what `survey` says of them.
+        nodes: `survey`, to be asked in that case.
     """
     text = str(error)
     missing = "vllm_tpu_async_patch" in text and (
@@ -82,7 +82,7 @@ def explain(error: Exception, nodes: Sequence[str] = ()) -> Exception:
         return error
     what = "lacks this package" if missing else "has an older version of this package"
     return NotesDiffer("\n".join([
-        f"a node that a Ray worker was started on {what}", *(f"  {line}" for line in nodes),
+        f"a node that a Ray worker was started on {what}", *(f"  {line}" for line in nodes()),
         f"Install on all nodes: {cure()}, or set VLLM_TPU_ASYNC_PATCH=0. Ray said: "
         f"{text.strip()[-1000:]}"]))
 

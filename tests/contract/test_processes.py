@@ -26,7 +26,7 @@ config.model_config = None  # the rest is enough, and pickles without a tokenize
 pickle.dump(config, open(sys.argv[2], "wb"))
 print("@", patched)
 """
-#: The engine core's: it validates the configuration again and starts the executor.
+#: The engine core: it looks for the request once more, and starts the executor.
 ENGINE = """
 import pickle, sys
 from vllm.plugins import load_general_plugins
@@ -71,8 +71,6 @@ import hashlib, importlib, json, sys, types
 if sys.argv[1] == "with":
     import vllm_tpu_async_patch
     from vllm.plugins import load_general_plugins
-    from vllm.platforms import current_platform
-    current_platform.device_name
     load_general_plugins()
 else:
     class Absent:
@@ -80,8 +78,8 @@ else:
             if name.partition(".")[0] == "vllm_tpu_async_patch":
                 raise ModuleNotFoundError(name=name)
     sys.meta_path.insert(0, Absent())
-    from vllm.platforms import current_platform
-    current_platform.device_name
+from vllm.platforms import current_platform
+current_platform.device_name
 
 def plain(value):
     value = getattr(value, "__func__", value)
@@ -155,10 +153,8 @@ for name, changes in hooks._changes.items():
         row = {"what": f"{name}: {change}", "kind": type(after) is type(before)}
         if inspect.isfunction(before):
             row["signature"] = inspect.signature(after) == inspect.signature(before)
-            for attribute in ("__doc__", "__name__", "__qualname__", "__module__", "__defaults__",
-                              "__kwdefaults__", "__annotations__"):
-                row[attribute] = (attribute.endswith("defaults__")
-                                  or getattr(after, attribute) == getattr(before, attribute))
+            for attribute in ("__doc__", "__name__", "__qualname__", "__module__", "__annotations__"):
+                row[attribute] = getattr(after, attribute) == getattr(before, attribute)
             row["pickles"] = pickle.loads(pickle.dumps(after)) is after
             row["source"] = inspect.getsource(after) == inspect.getsource(before)
         elif inspect.isclass(before):

@@ -23,7 +23,7 @@ PACKAGE = Path(nodes.__file__).parents[1]
 #: Joins the cluster as its second host, with the interpreter that runs this.
 JOIN = f"""
 import runpy, sys
-host = runpy.run_path({nodes.__file__!r})["start_node"](sys.argv[1], 1, int(sys.argv[2]))
+runpy.run_path({nodes.__file__!r})["start_node"](sys.argv[1], 1, int(sys.argv[2]))
 print("joined", flush=True)
 sys.stdin.read()
 """
